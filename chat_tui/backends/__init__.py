@@ -1,0 +1,1 @@
+"""Where answers come from: `local` is the engine in a process of its own."""

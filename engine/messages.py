@@ -1,0 +1,270 @@
+"""What goes between the engine's process and its user: requests in, events out.
+
+Plain frozen dataclasses without a tensor in them; importing this module is cheap (no torch), so that the screen,
+the one-shot mode and the tests can speak the protocol. `engine/worker.py` answers it, `engine/client.py` asks it.
+
+A conversation is sent as its exchanges: the user's words as text (encoding them is deterministic) and each answer as
+the exact token ids that the model generated. `Started.prompt_tokens` is the whole list that was prefilled; over a
+conversation it only grows by appended tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "context", "cancelled"]
+"""Why a row ended: its stop token, `max_tokens`, the end of the context, or the user."""
+
+DEFAULT_TEMPERATURE = 0.7
+DEFAULT_TOP_K = 50
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How rows are sampled.
+
+    Attributes:
+        temperatures: one for all rows, or one per row (row i takes `temperatures[i % len]`); 0 is greedy.
+        top_k: sample among the k likeliest tokens; None is all of them.
+        max_tokens: new tokens per row, forced ones included; None is what the context holds.
+        seed: rows are seeded from (seed, row). None: a fresh one, told in `Started.seed`.
+    """
+
+    temperatures: tuple[float, ...] = (DEFAULT_TEMPERATURE,)
+    top_k: int | None = DEFAULT_TOP_K
+    max_tokens: int | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One finished turn: what the user said and the answer that was picked.
+
+    `tokens` are the answer's ids as generated, forced ones included, without the closing ids; None where they come
+    from another model, in which case `text` is encoded anew.
+    """
+
+    user: str
+    tokens: tuple[int, ...] | None
+    text: str
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What the loaded model is, for the status line and `models show`."""
+
+    name: str
+    family: str
+    path: str
+    parameters: int
+    weight_bytes: int
+    kv_bytes_per_token: int
+    n_layer: int
+    n_head: int
+    n_kv_head: int
+    head_dim: int
+    vocab_size: int
+    context: int
+    dtype: str
+    device: str
+    backend: str
+    backend_note: str = ""
+    tool_dialect: str = "none"
+    chat_format: str = ""
+    variant: str = ""
+    assumptions: tuple[str, ...] = ()
+
+
+# Requests: to the engine.
+
+
+@dataclass(frozen=True)
+class Load:
+    """Load a model by whatever `--model` takes. Answered by `Loading`..., then `Ready` or `Failed`."""
+
+    name: str
+    device: str | None = None
+    dtype: str | None = None
+    threads: int | None = None
+    assume: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Answer `text` after `history` with `samples` rows.
+
+    Answered by `Started`, `Prefilling`..., `Stepped`..., one `RowFinished` per row and `Finished`; or by `Overflowed`
+    or `Failed` alone. `ask` is the caller's number, repeated in every event that belongs to it.
+    """
+
+    ask: int
+    text: str
+    history: tuple[Exchange, ...] = ()
+    system: str | None = None
+    tools: bool = True
+    samples: int = 1
+    params: SamplingParams = SamplingParams()
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """End one row of a running ask between two steps, or all of them (`row` None). What was generated stays."""
+
+    ask: int
+    row: int | None = None
+
+
+Request = Load | Ask | Cancel
+
+
+# Events: from the engine.
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Progress before `Ready`. `done` and `total` are bytes while downloading, else 0; `what` is one line."""
+
+    what: str
+    done: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class Ready:
+    info: ModelInfo
+
+
+@dataclass(frozen=True)
+class Started:
+    """The prompt is known and the prefill begins. `preface_tokens` of it stand before the conversation's own turns
+    (the calculator's examples)."""
+
+    ask: int
+    prompt_tokens: tuple[int, ...]
+    preface_tokens: int
+    seed: int
+    temperatures: tuple[float, ...]
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class Prefilling:
+    ask: int
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """One tool call in a row's text, as it stands now.
+
+    Attributes:
+        start, end: the characters of the row's text that it covers, markers included; `end` grows while it runs.
+        expression: what is asked, as far as it has been written.
+        result: what is forced back; None while it is being written, and for ever if the tool had no answer.
+        done: the call is closed and, where there is a result, all of it has been forced.
+    """
+
+    start: int
+    end: int
+    expression: str
+    result: str | None
+    done: bool
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """One token for each row that still runs; None in rows that have finished.
+
+    `texts` are the characters that became complete with this token (a token may complete none, or several);
+    `calls` maps a row to (index of the call in that row, call) for each call that changed with this step.
+    """
+
+    ask: int
+    tokens: tuple[int | None, ...]
+    masks: tuple[int | None, ...]
+    texts: tuple[str, ...]
+    calls: tuple[tuple[int, int, ToolCall], ...] = ()
+
+
+@dataclass(frozen=True)
+class RowFinished:
+    """A row ended. `closing` are the ids that must follow its tokens before the next turn (the stop token where the
+    row did not generate it, and what the chat format puts behind it). `text` is the tail that was held back as an
+    incomplete character."""
+
+    ask: int
+    row: int
+    reason: FinishReason
+    closing: tuple[int, ...]
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Measured by the engine with a monotonic clock, in seconds from the arrival of the ask.
+
+    Attributes:
+        ttft_s: until the first token column.
+        prefill_s: of it, the forward passes over the prompt.
+        decode_s: from the first token column to the last.
+        tokens_per_s: of all rows together, after the first column.
+        row_tokens: tokens per row.
+        saved_s: what N - 1 further prefills would have cost: (N - 1) * prefill_s.
+        backend: which attention ran.
+    """
+
+    ttft_s: float
+    prefill_s: float
+    decode_s: float
+    tokens_per_s: float
+    row_tokens: tuple[int, ...]
+    saved_s: float
+    backend: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    ask: int
+    stats: Stats
+
+
+@dataclass(frozen=True)
+class Overflowed:
+    """The prompt does not fit; nothing was run. `sizes` are the tokens of each exchange, oldest first, and of the
+    new message, so that the caller can say how many of the oldest turns must go."""
+
+    ask: int
+    prompt_tokens: int
+    limit: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A load (`ask` None) or an ask failed; `message` is one line."""
+
+    ask: int | None
+    message: str
+
+
+@dataclass(frozen=True)
+class Died:
+    """The engine's process is gone (made by the client, not sent by the worker). The next `Load` starts it anew."""
+
+    reason: str
+
+
+Event = (
+    Loading
+    | Ready
+    | Started
+    | Prefilling
+    | Stepped
+    | RowFinished
+    | Finished
+    | Overflowed
+    | Failed
+    | Died
+)
