@@ -1,0 +1,231 @@
+"""One attention function for the whole engine: `flash_attn_with_kvcache`, with three implementations behind it.
+
+The signature and the meaning are those of the flash-attention library: layout (batch, time, heads, head_dim), keys
+and values appended in place at `cache_seqlens`, causal masking aligned to the bottom right, `window_size=(left,
+right)` with -1 for unlimited. FA3 runs where `flash_attn_interface` loads (Hopper), FA2 where `flash_attn` loads
+(Ampere and later), else PyTorch's SDPA: CPU, MPS, older CUDA. `select(device, dtype)` decides once and says why the
+faster ones do not run; the choice travels with the KV cache.
+
+The SDPA path never copies keys or values for grouped-query attention. A single new token folds the query heads of
+a group into the time axis, (B, 1, Hkv*G, D) -> (B, Hkv, G, D); a longer chunk at batch 1 gives the KV heads to the
+batch axis and broadcasts over the group with stride 0.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Window = tuple[int, int]
+UNLIMITED: Window = (-1, -1)
+
+
+@dataclass(frozen=True)
+class AttentionBackend:
+    """Which implementation runs (`name`), and why none of the faster ones does (`note`, empty for FA3)."""
+
+    name: str
+    note: str = ""
+
+
+@functools.cache
+def _library(module: str) -> tuple[Callable[..., Tensor] | None, str]:
+    """`flash_attn_with_kvcache` out of `module`, or None and the reason."""
+    try:
+        function = importlib.import_module(module).flash_attn_with_kvcache
+    except ModuleNotFoundError:
+        return None, f"{module} is not installed"
+    except (
+        Exception
+    ) as error:  # a build for other hardware or another torch fails in many ways at import
+        return (
+            None,
+            f"{module} does not load: {str(error).splitlines()[0] if str(error) else error!r}",
+        )
+    return function, ""
+
+
+def select(device: torch.device, dtype: torch.dtype) -> AttentionBackend:
+    """The fastest implementation for tensors of `dtype` on `device`."""
+    if device.type != "cuda":
+        return AttentionBackend(
+            "sdpa", f"flash-attention needs an NVIDIA GPU, this is {device.type}"
+        )
+    if dtype not in (torch.float16, torch.bfloat16):
+        return AttentionBackend("sdpa", f"flash-attention needs 16-bit values, these are {dtype}")
+    major, minor = torch.cuda.get_device_capability(device)
+    reasons = []
+    for name, module, built_for, needs in (
+        ("fa3", "flash_attn_interface", major == 9, "Hopper (sm90)"),
+        ("fa2", "flash_attn", major >= 8, "Ampere (sm80) or later"),
+    ):
+        if not built_for:
+            reasons.append(f"{name} needs {needs}, this is sm{major}{minor}")
+            continue
+        function, reason = _library(module)
+        if function is not None:
+            return AttentionBackend(name, "; ".join(reasons))
+        reasons.append(f"no {name}: {reason}")
+    return AttentionBackend("sdpa", "; ".join(reasons))
+
+
+def flash_attn_with_kvcache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    *,
+    cache_seqlens: Tensor,
+    causal: bool = True,
+    window_size: Window = UNLIMITED,
+    softmax_scale: float | None = None,
+    backend: AttentionBackend | None = None,
+    lengths: Sequence[int] | None = None,
+) -> Tensor:
+    """Append `k` and `v` to the cache in place and attend `q` to all of it.
+
+    Args:
+        q: (B, T, H, D).
+        k_cache, v_cache: (B, S, Hkv, D); H is a multiple of Hkv.
+        k, v: (B, T_new, Hkv, D), or None to attend to what is there.
+        cache_seqlens: int32 (B,), lengths before `k` is appended. The caller advances it.
+        causal: query i of T sees keys up to length + T_new - T + i.
+        window_size: (left, right) keys around a query's own position; -1 is unlimited.
+        softmax_scale: D ** -0.5 when None.
+        backend: from `select`; SDPA when None.
+        lengths: `cache_seqlens` as host integers where the caller has them; saves a device synchronisation.
+
+    Returns: (B, T, H, D).
+    """
+    if backend is not None and backend.name != "sdpa":
+        module = "flash_attn_interface" if backend.name == "fa3" else "flash_attn"
+        function, reason = _library(module)
+        if function is None:
+            raise RuntimeError(reason)
+        return function(
+            q,
+            k_cache,
+            v_cache,
+            k=k,
+            v=v,
+            cache_seqlens=cache_seqlens,
+            causal=causal,
+            window_size=window_size,
+            softmax_scale=softmax_scale,
+        )
+    host = list(lengths) if lengths is not None else cache_seqlens.tolist()
+    new = 0 if k is None else k.size(1)
+    if k is not None and v is not None:
+        for row, length in enumerate(host):
+            if length + new > k_cache.size(1):
+                raise ValueError(
+                    f"row {row}: {length} + {new} keys exceed the cache of {k_cache.size(1)}"
+                )
+            if len(set(host)) == 1:
+                k_cache[:, length : length + new] = k
+                v_cache[:, length : length + new] = v
+                break
+            k_cache[row, length : length + new] = k[row]
+            v_cache[row, length : length + new] = v[row]
+    if len(set(host)) == 1:
+        return attend(q, k_cache, v_cache, host[0] + new, causal, window_size, softmax_scale)
+    rows = [
+        attend(
+            q[row : row + 1],
+            k_cache[row : row + 1],
+            v_cache[row : row + 1],
+            length + new,
+            causal,
+            window_size,
+            softmax_scale,
+        )
+        for row, length in enumerate(host)
+    ]
+    return torch.cat(rows)
+
+
+def attend(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    length: int,
+    causal: bool = True,
+    window_size: Window = UNLIMITED,
+    softmax_scale: float | None = None,
+) -> Tensor:
+    """SDPA over the first `length` keys of each row: q (B, T, H, D) -> (B, T, H, D). The last query sits at
+    position length - 1."""
+    batch, time, heads, dim = q.shape
+    kv_heads = k_cache.size(2)
+    group = heads // kv_heads
+    left, right = window_size
+    first = 0 if left < 0 else max(0, length - time - left)
+    k = k_cache[:, first:length]
+    v = v_cache[:, first:length]
+    if time == 1 and (causal or right < 0):
+        # The window has been cut out of the keys already, and nothing lies to the right: no mask.
+        folded = q.view(batch, kv_heads, group, dim)
+        out = F.scaled_dot_product_attention(
+            folded, k.transpose(1, 2), v.transpose(1, 2), scale=softmax_scale
+        )
+        return out.reshape(batch, 1, heads, dim)
+    right_most = 0 if causal and right < 0 else right
+    mask = _band(time, length - first, left, right_most, q.device)
+    grouped = q.view(batch, time, kv_heads, group, dim).permute(0, 2, 3, 1, 4).flatten(0, 1)
+    k, v = (_over_group(x, group) for x in (k, v))
+    out = F.scaled_dot_product_attention(
+        grouped, k, v, attn_mask=mask, is_causal=mask is None and time > 1, scale=softmax_scale
+    )
+    return (
+        out.unflatten(0, (batch, kv_heads)).permute(0, 3, 1, 2, 4).reshape(batch, time, heads, dim)
+    )
+
+
+def _over_group(x: Tensor, group: int) -> Tensor:
+    """(B, L, Hkv, D) -> (B * Hkv, G, L, D); a view at batch 1."""
+    batch, length, kv_heads, dim = x.shape
+    rows = x.transpose(1, 2).reshape(batch * kv_heads, 1, length, dim)
+    return rows.expand(batch * kv_heads, group, length, dim)
+
+
+def _band(time: int, length: int, left: int, right: int, device: torch.device) -> Tensor | None:
+    """Which of `length` keys each of the last `time` positions may see, (time, length); None where plain causal
+    masking from the start says the same."""
+    if right == 0 and time == length and (left < 0 or left >= length - 1):
+        return None
+    query = torch.arange(length - time, length, device=device)[:, None]
+    key = torch.arange(length, device=device)
+    seen = torch.ones(time, length, dtype=torch.bool, device=device)
+    if left >= 0:
+        seen &= key >= query - left
+    if right >= 0:
+        seen &= key <= query + right
+    return seen
+
+
+def attend_with_lse(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
+    """Unmasked attention that also returns its log-sum-exp, for merging partial results.
+
+    Args: q (B, Hkv, M, D); k, v (B, Hkv, L, D), L >= 1.
+    Returns: (B, Hkv, M, D) and float32 (B, Hkv, M).
+    """
+    if q.device.type == "cpu":
+        out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, scale=scale)
+        return out, lse
+    scores = (q @ k.transpose(-1, -2)).float() * (q.size(-1) ** -0.5 if scale is None else scale)
+    lse = scores.logsumexp(-1)
+    return (scores - lse[..., None]).exp().to(v.dtype) @ v, lse
+
+
+def merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> Tensor:
+    """Attention over the union of two disjoint sets of keys, from the attention over each of them:
+    out = w * out_a + (1 - w) * out_b with w = exp(lse_a) / (exp(lse_a) + exp(lse_b)) = sigmoid(lse_a - lse_b)."""
+    weight = torch.sigmoid(lse_a - lse_b)[..., None].to(out_a.dtype)
+    return torch.lerp(out_b, out_a, weight)

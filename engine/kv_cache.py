@@ -1,0 +1,251 @@
+"""Keys and values of the past, for KV heads only, in the layout that flash-attention reads.
+
+`KVCache` holds (n_layers, batch, seq, n_kv_head, head_dim); `prefill(other)` gives a prompt that was run at batch 1 to
+all rows. `SharedPrefixCache` does not copy it: N rows attend to the one prefix together and to their own tails, and
+the two results are merged by log-sum-exp (Juravsky et al. 2024, "Hydragen"). On a CPU copying a 2,048-token prompt to
+8 rows costs more than a prefill step and is then read 8 times per token; on a GPU the copy is cheap and FA3 wants it.
+
+Both have the one face that the models use: `attend(layer, ...)` for every layer, then `advance(n)` once. The rows of
+a cache are in lockstep: they hold the same prompt and the same number of steps since.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from engine.attention import (
+    UNLIMITED,
+    AttentionBackend,
+    Window,
+    attend_with_lse,
+    flash_attn_with_kvcache,
+    merge,
+    select,
+)
+from engine.errors import CacheMismatchError
+
+TAIL_BLOCK = 256
+"""A tail grows by doubling from this many positions, so that a short answer does not reserve the whole context."""
+
+
+class Cache(Protocol):
+    """What a model needs of the past."""
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def length(self) -> int:
+        """Positions held by each row."""
+        ...
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Per-row state that is not attention's, batch first: nanochat's `prev_embedding`."""
+        ...
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, window: Window = UNLIMITED
+    ) -> Tensor:
+        """Append (B, T, Hkv, D) keys and values of one layer; q (B, T, H, D) -> (B, T, H, D)."""
+        ...
+
+    def advance(self, time: int) -> None:
+        """Every layer has appended `time` positions."""
+        ...
+
+    def keep(self, rows: list[int]) -> None:
+        """Drop all rows but these, in this order."""
+        ...
+
+
+class KVCache:
+    """A cache in which every row has its own keys and values."""
+
+    def __init__(
+        self,
+        n_layers: int,
+        batch: int,
+        seq: int,
+        n_kv_head: int,
+        head_dim: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        backend: AttentionBackend | None = None,
+    ) -> None:
+        device = torch.device(device)
+        shape = (n_layers, batch, seq, n_kv_head, head_dim)
+        self.k = torch.empty(shape, dtype=dtype, device=device)
+        self.v = torch.empty(shape, dtype=dtype, device=device)
+        self.cache_seqlens = torch.zeros(batch, dtype=torch.int32, device=device)
+        self.backend = backend or select(device, dtype)
+        self.state: dict[str, Tensor] = {}
+        self._length = 0
+
+    @property
+    def batch(self) -> int:
+        return self.k.size(1)
+
+    @property
+    def seq(self) -> int:
+        """Positions that fit."""
+        return self.k.size(2)
+
+    @property
+    def length(self) -> int:
+        return self._length
+
+    def prefill(self, other: KVCache) -> None:
+        """Copy the prompt that `other` holds at batch 1 (or at this batch) into every row of this empty cache.
+
+        Raises:
+            CacheMismatchError: this cache is not empty, or `other` has other layers, heads, head size, batch, or
+                more positions than fit here.
+        """
+        if self._length:
+            raise CacheMismatchError(
+                f"Cannot prefill a cache that is not empty: it holds {self._length} positions."
+            )
+        for name, dim in (("layers", 0), ("KV heads", 3), ("head size", 4)):
+            if self.k.size(dim) != other.k.size(dim):
+                raise CacheMismatchError(
+                    f"Cannot prefill: {name} differ, {self.k.size(dim)} here and {other.k.size(dim)} there."
+                )
+        if other.batch not in (1, self.batch):
+            raise CacheMismatchError(
+                f"Cannot prefill: batch differs, {self.batch} here and {other.batch} there (1 or equal is needed)."
+            )
+        if other.length > self.seq:
+            raise CacheMismatchError(
+                f"Cannot prefill: {other.length} positions do not fit into a capacity of {self.seq}."
+            )
+        self.k[:, :, : other.length] = other.k[:, :, : other.length]
+        self.v[:, :, : other.length] = other.v[:, :, : other.length]
+        self.cache_seqlens.fill_(other.length)
+        self._length = other.length
+        self.state = {
+            name: value.expand(self.batch, *value.shape[1:]).clone()
+            for name, value in other.state.items()
+        }
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, window: Window = UNLIMITED
+    ) -> Tensor:
+        return flash_attn_with_kvcache(
+            q,
+            self.k[layer],
+            self.v[layer],
+            k,
+            v,
+            cache_seqlens=self.cache_seqlens,
+            window_size=window,
+            backend=self.backend,
+            lengths=[self._length] * self.batch,
+        )
+
+    def advance(self, time: int) -> None:
+        self._length += time
+        self.cache_seqlens += time
+
+    def keep(self, rows: list[int]) -> None:
+        index = torch.tensor(rows, device=self.k.device)
+        self.k, self.v = self.k.index_select(1, index), self.v.index_select(1, index)
+        self.cache_seqlens = self.cache_seqlens.index_select(0, index)
+        self.state = {name: value.index_select(0, index) for name, value in self.state.items()}
+
+    def grow(self, seq: int) -> None:
+        """Make room for `seq` positions."""
+        if seq <= self.seq:
+            return
+        for name in ("k", "v"):
+            old: Tensor = getattr(self, name)
+            new = old.new_empty((*old.shape[:2], seq, *old.shape[3:]))
+            new[:, :, : self._length] = old[:, :, : self._length]
+            setattr(self, name, new)
+
+
+class SharedPrefixCache:
+    """N rows over one prompt: the prefix is held once, each row has a tail of its own.
+
+    Steps are single tokens (decode); the prefix is only read.
+    """
+
+    def __init__(self, prefix: KVCache, batch: int) -> None:
+        """`prefix` holds the prompt at batch 1."""
+        if prefix.batch != 1 or prefix.length == 0:
+            raise CacheMismatchError(
+                f"A shared prefix is one row with a prompt in it, not {prefix.batch} rows of {prefix.length}."
+            )
+        n_layers, _, _, n_kv_head, head_dim = prefix.k.shape
+        self.prefix = prefix
+        self.tail = KVCache(
+            n_layers,
+            batch,
+            TAIL_BLOCK,
+            n_kv_head,
+            head_dim,
+            dtype=prefix.k.dtype,
+            device=prefix.k.device,
+            backend=prefix.backend,
+        )
+        self.tail.state = {
+            name: value.expand(batch, *value.shape[1:]).clone()
+            for name, value in prefix.state.items()
+        }
+
+    @property
+    def batch(self) -> int:
+        return self.tail.batch
+
+    @property
+    def length(self) -> int:
+        return self.prefix.length + self.tail.length
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        return self.tail.state
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, window: Window = UNLIMITED
+    ) -> Tensor:
+        batch, time, heads, dim = q.shape
+        assert time == 1, "a shared prefix is decoded one token at a time"
+        at = self.tail.length
+        if layer == 0 and at == self.tail.seq:
+            self.tail.grow(2 * at)
+        tail_k, tail_v = self.tail.k[layer], self.tail.v[layer]
+        tail_k[:, at] = k[:, 0]
+        tail_v[:, at] = v[:, 0]
+        kv_heads = k.size(2)
+        group = heads // kv_heads
+        # Row by row: the group's query heads stand on the time axis, so that K and V are read once per KV head.
+        own = q.view(batch, kv_heads, group, dim)
+        position, left = self.length, window[0]
+        first = 0 if left < 0 else max(0, position - left)
+        in_tail = max(0, first - self.prefix.length)
+        out, lse = attend_with_lse(
+            own,
+            tail_k[:, in_tail : at + 1].transpose(1, 2),
+            tail_v[:, in_tail : at + 1].transpose(1, 2),
+            None,
+        )
+        if first < self.prefix.length:
+            # All rows at once: (B, Hkv, G, D) -> (1, Hkv, B * G, D), one pass over the prefix.
+            together = own.transpose(0, 1).reshape(1, kv_heads, batch * group, dim)
+            past_k = self.prefix.k[layer, :, first : self.prefix.length].transpose(1, 2)
+            past_v = self.prefix.v[layer, :, first : self.prefix.length].transpose(1, 2)
+            past, past_lse = attend_with_lse(together, past_k, past_v, None)
+            past = past.view(kv_heads, batch, group, dim).transpose(0, 1)
+            past_lse = past_lse.view(kv_heads, batch, group).transpose(0, 1)
+            out = merge(past, past_lse, out, lse)
+        return out.reshape(batch, 1, heads, dim)
+
+    def advance(self, time: int) -> None:
+        self.tail.advance(time)
+
+    def keep(self, rows: list[int]) -> None:
+        self.tail.keep(rows)
