@@ -1,14 +1,16 @@
-"""One attention function for the whole engine: `flash_attn_with_kvcache`, with three implementations behind it.
+"""One attention function for the whole engine: `flash_attn_with_kvcache`, with three
+implementations behind it.
 
-The signature and the meaning are those of the flash-attention library: layout (batch, time, heads, head_dim), keys
-and values appended in place at `cache_seqlens`, causal masking aligned to the bottom right, `window_size=(left,
-right)` with -1 for unlimited. FA3 runs where `flash_attn_interface` loads (Hopper), FA2 where `flash_attn` loads
-(Ampere and later), else PyTorch's SDPA: CPU, MPS, older CUDA. `select(device, dtype)` decides once and says why the
-faster ones do not run; the choice travels with the KV cache.
+The signature and the meaning are those of the flash-attention library: layout (batch, time, heads,
+head_dim), keys and values appended in place at `cache_seqlens`, causal masking aligned to the
+bottom right, `window_size=(left, right)` with -1 for unlimited. FA3 runs where
+`flash_attn_interface` loads (Hopper), FA2 where `flash_attn` loads (Ampere and later), else
+PyTorch's SDPA: CPU, MPS, older CUDA. `select(device, dtype)` decides once and says why the faster
+ones do not run; the choice travels with the KV cache.
 
-The SDPA path never copies keys or values for grouped-query attention. A single new token folds the query heads of
-a group into the time axis, (B, 1, Hkv*G, D) -> (B, Hkv, G, D); a longer chunk at batch 1 gives the KV heads to the
-batch axis and broadcasts over the group with stride 0.
+The SDPA path never copies keys or values for grouped-query attention. A single new token folds the
+query heads of a group into the time axis, (B, 1, Hkv*G, D) -> (B, Hkv, G, D); a longer chunk at
+batch 1 gives the KV heads to the batch axis and broadcasts over the group with stride 0.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ UNLIMITED: Window = (-1, -1)
 
 @dataclass(frozen=True)
 class AttentionBackend:
-    """Which implementation runs (`name`), and why none of the faster ones does (`note`, empty for FA3)."""
+    """Which implementation runs (`name`), and why none of the faster ones does (`note`, empty for
+    FA3)."""
 
     name: str
     note: str = ""
@@ -100,7 +103,8 @@ def flash_attn_with_kvcache(
         window_size: (left, right) keys around a query's own position; -1 is unlimited.
         softmax_scale: D ** -0.5 when None.
         backend: from `select`; SDPA when None.
-        lengths: `cache_seqlens` as host integers where the caller has them; saves a device synchronisation.
+        lengths: `cache_seqlens` as host integers where the caller has them; saves a device
+            synchronisation.
 
     Returns: (B, T, H, D).
     """
@@ -160,8 +164,8 @@ def attend(
     window_size: Window = UNLIMITED,
     softmax_scale: float | None = None,
 ) -> Tensor:
-    """SDPA over the first `length` keys of each row: q (B, T, H, D) -> (B, T, H, D). The last query sits at
-    position length - 1."""
+    """SDPA over the first `length` keys of each row: q (B, T, H, D) -> (B, T, H, D). The last query
+    sits at position length - 1."""
     batch, time, heads, dim = q.shape
     kv_heads = k_cache.size(2)
     group = heads // kv_heads
@@ -196,8 +200,8 @@ def _over_group(x: Tensor, group: int) -> Tensor:
 
 
 def _band(time: int, length: int, left: int, right: int, device: torch.device) -> Tensor | None:
-    """Which of `length` keys each of the last `time` positions may see, (time, length); None where plain causal
-    masking from the start says the same."""
+    """Which of `length` keys each of the last `time` positions may see, (time, length); None where
+    plain causal masking from the start says the same."""
     if right == 0 and time == length and (left < 0 or left >= length - 1):
         return None
     query = torch.arange(length - time, length, device=device)[:, None]
@@ -226,6 +230,7 @@ def attend_with_lse(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> tup
 
 def merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> Tensor:
     """Attention over the union of two disjoint sets of keys, from the attention over each of them:
-    out = w * out_a + (1 - w) * out_b with w = exp(lse_a) / (exp(lse_a) + exp(lse_b)) = sigmoid(lse_a - lse_b)."""
+    out = w * out_a + (1 - w) * out_b with w = exp(lse_a) / (exp(lse_a) + exp(lse_b)) =
+    sigmoid(lse_a - lse_b)."""
     weight = torch.sigmoid(lse_a - lse_b)[..., None].to(out_a.dtype)
     return torch.lerp(out_b, out_a, weight)

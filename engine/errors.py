@@ -1,6 +1,7 @@
 """What the engine raises at its callers: one clear sentence each, fit to be shown as it is.
 
-Every error that a user can meet is an `EngineError`; anything else that leaves the engine is a fault of ours.
+Every error that a user can meet is an `EngineError`; anything else that leaves the engine is a
+fault of ours.
 """
 
 from __future__ import annotations

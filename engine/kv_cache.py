@@ -1,12 +1,14 @@
 """Keys and values of the past, for KV heads only, in the layout that flash-attention reads.
 
-`KVCache` holds (n_layers, batch, seq, n_kv_head, head_dim); `prefill(other)` gives a prompt that was run at batch 1 to
-all rows. `SharedPrefixCache` does not copy it: N rows attend to the one prefix together and to their own tails, and
-the two results are merged by log-sum-exp (Juravsky et al. 2024, "Hydragen"). On a CPU copying a 2,048-token prompt to
-8 rows costs more than a prefill step and is then read 8 times per token; on a GPU the copy is cheap and FA3 wants it.
+`KVCache` holds (n_layers, batch, seq, n_kv_head, head_dim); `prefill(other)` gives a prompt that
+was run at batch 1 to all rows. `SharedPrefixCache` does not copy it: N rows attend to the one
+prefix together and to their own tails, and the two results are merged by log-sum-exp (Juravsky et
+al. 2024, "Hydragen"). On a CPU copying a 2,048-token prompt to 8 rows costs more than a prefill
+step and is then read 8 times per token; on a GPU the copy is cheap and FA3 wants it.
 
-Both have the one face that the models use: `attend(layer, ...)` for every layer, then `advance(n)` once. The rows of
-a cache are in lockstep: they hold the same prompt and the same number of steps since.
+Both have the one face that the models use: `attend(layer, ...)` for every layer, then `advance(n)`
+once. The rows of a cache are in lockstep: they hold the same prompt and the same number of steps
+since.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from engine.attention import (
 from engine.errors import CacheMismatchError
 
 TAIL_BLOCK = 256
-"""A tail grows by doubling from this many positions, so that a short answer does not reserve the whole context."""
+"""A tail grows by doubling from this many positions, so that a short answer does not reserve the
+whole context."""
 
 
 class Cache(Protocol):
@@ -100,11 +103,12 @@ class KVCache:
         return self._length
 
     def prefill(self, other: KVCache) -> None:
-        """Copy the prompt that `other` holds at batch 1 (or at this batch) into every row of this empty cache.
+        """Copy the prompt that `other` holds at batch 1 (or at this batch) into every row of this
+        empty cache.
 
         Raises:
-            CacheMismatchError: this cache is not empty, or `other` has other layers, heads, head size, batch, or
-                more positions than fit here.
+            CacheMismatchError: this cache is not empty, or `other` has other layers, heads, head
+                size, batch, or more positions than fit here.
         """
         if self._length:
             raise CacheMismatchError(
@@ -113,15 +117,17 @@ class KVCache:
         for name, dim in (("layers", 0), ("KV heads", 3), ("head size", 4)):
             if self.k.size(dim) != other.k.size(dim):
                 raise CacheMismatchError(
-                    f"Cannot prefill: {name} differ, {self.k.size(dim)} here and {other.k.size(dim)} there."
+                    f"Cannot prefill: {name} differ, {self.k.size(dim)} here"
+                    f" and {other.k.size(dim)} there."
                 )
         if other.batch not in (1, self.batch):
             raise CacheMismatchError(
-                f"Cannot prefill: batch differs, {self.batch} here and {other.batch} there (1 or equal is needed)."
+                f"Cannot prefill: batch differs, {self.batch} here"
+                f" and {other.batch} there (1 or equal is needed)."
             )
         if other.length > self.seq:
             raise CacheMismatchError(
-                f"Cannot prefill: {other.length} positions do not fit into a capacity of {self.seq}."
+                f"Cannot prefill: {other.length} positions exceed the capacity of {self.seq}."
             )
         self.k[:, :, : other.length] = other.k[:, :, : other.length]
         self.v[:, :, : other.length] = other.v[:, :, : other.length]
@@ -178,7 +184,8 @@ class SharedPrefixCache:
         """`prefix` holds the prompt at batch 1."""
         if prefix.batch != 1 or prefix.length == 0:
             raise CacheMismatchError(
-                f"A shared prefix is one row with a prompt in it, not {prefix.batch} rows of {prefix.length}."
+                "A shared prefix is one row with a prompt in it,"
+                f" not {prefix.batch} rows of {prefix.length}."
             )
         n_layers, _, _, n_kv_head, head_dim = prefix.k.shape
         self.prefix = prefix
@@ -222,7 +229,8 @@ class SharedPrefixCache:
         tail_v[:, at] = v[:, 0]
         kv_heads = k.size(2)
         group = heads // kv_heads
-        # Row by row: the group's query heads stand on the time axis, so that K and V are read once per KV head.
+        # Row by row: the group's query heads stand on the time axis, so that K and V are read once
+        # per KV head.
         own = q.view(batch, kv_heads, group, dim)
         position, left = self.length, window[0]
         first = 0 if left < 0 else max(0, position - left)

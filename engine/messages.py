@@ -1,11 +1,12 @@
 """What goes between the engine's process and its user: requests in, events out.
 
-Plain frozen dataclasses without a tensor in them; importing this module is cheap (no torch), so that the screen,
-the one-shot mode and the tests can speak the protocol. `engine/worker.py` answers it, `engine/client.py` asks it.
+Plain frozen dataclasses without a tensor in them; importing this module is cheap (no torch), so
+that the screen, the one-shot mode and the tests can speak the protocol. `engine/worker.py` answers
+it, `engine/client.py` asks it.
 
-A conversation is sent as its exchanges: the user's words as text (encoding them is deterministic) and each answer as
-the exact token ids that the model generated. `Started.prompt_tokens` is the whole list that was prefilled; over a
-conversation it only grows by appended tokens.
+A conversation is sent as its exchanges: the user's words as text (encoding them is deterministic)
+and each answer as the exact token ids that the model generated. `Started.prompt_tokens` is the
+whole list that was prefilled; over a conversation it only grows by appended tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class SamplingParams:
     """How rows are sampled.
 
     Attributes:
-        temperatures: one for all rows, or one per row (row i takes `temperatures[i % len]`); 0 is greedy.
+        temperatures: one for all rows, or one per row (row i takes `temperatures[i % len]`); 0 is
+            greedy.
         top_k: sample among the k likeliest tokens; None is all of them.
         max_tokens: new tokens per row, forced ones included; None is what the context holds.
         seed: rows are seeded from (seed, row). None: a fresh one, told in `Started.seed`.
@@ -41,8 +43,8 @@ class SamplingParams:
 class Exchange:
     """One finished turn: what the user said and the answer that was picked.
 
-    `tokens` are the answer's ids as generated, forced ones included, without the closing ids; None where they come
-    from another model, in which case `text` is encoded anew.
+    `tokens` are the answer's ids as generated, forced ones included, without the closing ids; None
+    where they come from another model, in which case `text` is encoded anew.
     """
 
     user: str
@@ -81,7 +83,8 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class Load:
-    """Load a model by whatever `--model` takes. Answered by `Loading`..., then `Ready` or `Failed`."""
+    """Load a model by whatever `--model` takes. Answered by `Loading`..., then `Ready` or
+    `Failed`."""
 
     name: str
     device: str | None = None
@@ -94,8 +97,9 @@ class Load:
 class Ask:
     """Answer `text` after `history` with `samples` rows.
 
-    Answered by `Started`, `Prefilling`..., `Stepped`..., one `RowFinished` per row and `Finished`; or by `Overflowed`
-    or `Failed` alone. `ask` is the caller's number, repeated in every event that belongs to it.
+    Answered by `Started`, `Prefilling`..., `Stepped`..., one `RowFinished` per row and `Finished`;
+    or by `Overflowed` or `Failed` alone. `ask` is the caller's number, repeated in every event that
+    belongs to it.
     """
 
     ask: int
@@ -109,7 +113,8 @@ class Ask:
 
 @dataclass(frozen=True)
 class Cancel:
-    """End one row of a running ask between two steps, or all of them (`row` None). What was generated stays."""
+    """End one row of a running ask between two steps, or all of them (`row` None). What was
+    generated stays."""
 
     ask: int
     row: int | None = None
@@ -123,7 +128,8 @@ Request = Load | Ask | Cancel
 
 @dataclass(frozen=True)
 class Loading:
-    """Progress before `Ready`. `done` and `total` are bytes while downloading, else 0; `what` is one line."""
+    """Progress before `Ready`. `done` and `total` are bytes while downloading, else 0; `what` is
+    one line."""
 
     what: str
     done: int = 0
@@ -137,8 +143,8 @@ class Ready:
 
 @dataclass(frozen=True)
 class Started:
-    """The prompt is known and the prefill begins. `preface_tokens` of it stand before the conversation's own turns
-    (the calculator's examples)."""
+    """The prompt is known and the prefill begins. `preface_tokens` of it stand before the
+    conversation's own turns (the calculator's examples)."""
 
     ask: int
     prompt_tokens: tuple[int, ...]
@@ -160,9 +166,11 @@ class ToolCall:
     """One tool call in a row's text, as it stands now.
 
     Attributes:
-        start, end: the characters of the row's text that it covers, markers included; `end` grows while it runs.
+        start, end: the characters of the row's text that it covers, markers included; `end` grows
+            while it runs.
         expression: what is asked, as far as it has been written.
-        result: what is forced back; None while it is being written, and for ever if the tool had no answer.
+        result: what is forced back; None while it is being written, and for ever if the tool had no
+            answer.
         done: the call is closed and, where there is a result, all of it has been forced.
     """
 
@@ -177,8 +185,9 @@ class ToolCall:
 class Stepped:
     """One token for each row that still runs; None in rows that have finished.
 
-    `texts` are the characters that became complete with this token (a token may complete none, or several);
-    `calls` maps a row to (index of the call in that row, call) for each call that changed with this step.
+    `texts` are the characters that became complete with this token (a token may complete none, or
+    several); `calls` maps a row to (index of the call in that row, call) for each call that changed
+    with this step.
     """
 
     ask: int
@@ -190,9 +199,9 @@ class Stepped:
 
 @dataclass(frozen=True)
 class RowFinished:
-    """A row ended. `closing` are the ids that must follow its tokens before the next turn (the stop token where the
-    row did not generate it, and what the chat format puts behind it). `text` is the tail that was held back as an
-    incomplete character."""
+    """A row ended. `closing` are the ids that must follow its tokens before the next turn (the stop
+    token where the row did not generate it, and what the chat format puts behind it). `text` is the
+    tail that was held back as an incomplete character."""
 
     ask: int
     row: int
@@ -232,8 +241,9 @@ class Finished:
 
 @dataclass(frozen=True)
 class Overflowed:
-    """The prompt does not fit; nothing was run. `sizes` are the tokens of each exchange, oldest first, and of the
-    new message, so that the caller can say how many of the oldest turns must go."""
+    """The prompt does not fit; nothing was run. `sizes` are the tokens of each exchange, oldest
+    first, and of the new message, so that the caller can say how many of the oldest turns must
+    go."""
 
     ask: int
     prompt_tokens: int
@@ -251,7 +261,8 @@ class Failed:
 
 @dataclass(frozen=True)
 class Died:
-    """The engine's process is gone (made by the client, not sent by the worker). The next `Load` starts it anew."""
+    """The engine's process is gone (made by the client, not sent by the worker). The next `Load`
+    starts it anew."""
 
     reason: str
 

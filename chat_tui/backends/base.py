@@ -1,7 +1,8 @@
-"""What the screen asks of whatever answers: one interface for the local engine's process and, later, servers.
+"""What the screen asks of whatever answers: one interface for the local engine's process and,
+later, servers.
 
-A backend never calls into the screen. It collects events, and the screen takes them with `drain()` at the rate at
-which it paints: a fast model costs the event loop no more than a slow one.
+A backend never calls into the screen. It collects events, and the screen takes them with `drain()`
+at the rate at which it paints: a fast model costs the event loop no more than a slow one.
 """
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
-"""From names and files to weights, vocabularies and formats; nothing here executes what it loads."""
+"""From names and files to weights, vocabularies and formats; nothing here executes what it
+loads."""

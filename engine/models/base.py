@@ -1,4 +1,5 @@
-"""What every network of the engine looks like from outside: token ids in, logits out, the past in a cache."""
+"""What every network of the engine looks like from outside: token ids in, logits out, the past in a
+cache."""
 
 from __future__ import annotations
 
