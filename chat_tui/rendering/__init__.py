@@ -1,0 +1,12 @@
+"""Model text to rows of terminal cells.
+
+`Flow` holds one growing text and gives `Strip`s for a width; `Palette` says how things look in a
+theme; `sanitise` keeps control out of the terminal. Nothing here knows a widget:
+`chat_tui/widgets` draws the strips.
+"""
+
+from chat_tui.rendering.flow import Flow
+from chat_tui.rendering.palette import Palette
+from chat_tui.rendering.sanitise import sanitise
+
+__all__ = ["Flow", "Palette", "sanitise"]
