@@ -64,6 +64,11 @@ class Cache(Protocol):
         """Drop all rows but these, in this order."""
         ...
 
+    def reserve(self, time: int, limit: int) -> None:
+        """Make room for `time` more positions; `limit` is the most positions that can ever be asked
+        for."""
+        ...
+
 
 class KVCache:
     """A cache in which every row has its own keys and values."""
@@ -163,10 +168,13 @@ class KVCache:
         self.cache_seqlens = self.cache_seqlens.index_select(0, index)
         self.state = {name: value.index_select(0, index) for name, value in self.state.items()}
 
-    def grow(self, seq: int) -> None:
-        """Make room for `seq` positions."""
-        if seq <= self.seq:
+    def reserve(self, time: int, limit: int) -> None:
+        needed = self._length + time
+        if needed <= self.seq:
             return
+        # Doubling: copying costs less than one further pass over the cache for each doubling of its
+        # length.
+        seq = max(needed, min(2 * self.seq, limit))
         for name in ("k", "v"):
             old: Tensor = getattr(self, name)
             new = old.new_empty((*old.shape[:2], seq, *old.shape[3:]))
@@ -222,8 +230,6 @@ class SharedPrefixCache:
         batch, time, heads, dim = q.shape
         assert time == 1, "a shared prefix is decoded one token at a time"
         at = self.tail.length
-        if layer == 0 and at == self.tail.seq:
-            self.tail.grow(2 * at)
         tail_k, tail_v = self.tail.k[layer], self.tail.v[layer]
         tail_k[:, at] = k[:, 0]
         tail_v[:, at] = v[:, 0]
@@ -257,3 +263,6 @@ class SharedPrefixCache:
 
     def keep(self, rows: list[int]) -> None:
         self.tail.keep(rows)
+
+    def reserve(self, time: int, limit: int) -> None:
+        self.tail.reserve(time, limit - self.prefix.length)

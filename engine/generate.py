@@ -1,0 +1,234 @@
+"""The engine's loop: prefill once at batch 1, give the KV state to N rows, decode, one queue check
+per token.
+
+The design is that of karpathy/nanochat's `engine.py`: the token column and the mask column of each
+step, a queue of forced tokens per row that is looked at before the sample. Added: finished rows
+leave the batch, rows can be cancelled between steps, each row has its own generator, a prefill in
+chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from engine.errors import ContextOverflowError, EngineError
+from engine.kv_cache import Cache, KVCache, SharedPrefixCache
+from engine.load import LoadedModel
+from engine.messages import FinishReason, SamplingParams, ToolCall
+from engine.rows import Emitted, RowState
+from engine.sampling import Sampler, fresh_seed
+from engine.tools import NoTools
+
+PREFILL_CHUNK = 512
+"""Tokens between two looks at progress and cancellation: 0.2-0.4 s of a 135M model on two cores."""
+
+RESERVE = 512
+"""Positions that a cache starts with beyond the prompt; it grows when an answer outlives them."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of all rows.
+
+    Attributes:
+        tokens: the token column; None in a row that has finished.
+        masks: the mask column: 1 sampled, 0 forced, None finished.
+        texts: characters that became complete with this step, per row.
+        calls: (row, index, call) for each tool call that changed.
+        finished: (row, reason, tail) for each row that ended with this step or was cancelled before
+            it; `tail` is text that had been held back as an incomplete character.
+    """
+
+    tokens: tuple[int | None, ...]
+    masks: tuple[int | None, ...]
+    texts: tuple[str, ...]
+    calls: tuple[tuple[int, int, ToolCall], ...] = ()
+    finished: tuple[tuple[int, FinishReason, str], ...] = ()
+
+
+class Cancellation:
+    """Which rows are to end; may be set from any thread while the generator runs."""
+
+    def __init__(self) -> None:
+        self._rows: set[int] = set()
+        self.everything = False
+
+    def cancel(self, row: int | None = None) -> None:
+        """End one row before its next step, or all of them."""
+        if row is None:
+            self.everything = True
+        else:
+            self._rows.add(row)
+
+    def covers(self, row: int) -> bool:
+        return self.everything or row in self._rows
+
+
+class _Samples(Protocol):
+    def __call__(self, logits: Tensor, rows: Sequence[int]) -> list[int]: ...
+
+
+class Engine:
+    """Generates with one loaded model."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self.loaded = loaded
+        self.model = loaded.model
+
+    def generate(
+        self,
+        tokens: Sequence[int],
+        num_samples: int = 1,
+        params: SamplingParams | None = None,
+        *,
+        tools: bool = True,
+        cancellation: Cancellation | None = None,
+        on_prefill: Callable[[int, int], None] | None = None,
+    ) -> Iterator[Step]:
+        """Continue `tokens` with `num_samples` rows; a plain generator of one `Step` per token
+        column.
+
+        Where the last rows were cancelled, one more step without tokens says so.
+
+        Args:
+            tokens: the prompt, at least one id.
+            params: `SamplingParams()` when None; a seed of None is a fresh one.
+            tools: answer the model's tool calls.
+            cancellation: looked at between steps and between the chunks of the prefill.
+            on_prefill: told (done, total) tokens after each chunk.
+
+        Raises:
+            ContextOverflowError: the prompt leaves no room for a single token.
+            EngineError: the prompt is empty, an id lies outside the vocabulary, or a parameter
+                makes no sense.
+        """
+        params = params or SamplingParams()
+        context = self.model.shape.context
+        self._check(tokens, num_samples, params)
+        if params.max_tokens == 0:
+            return
+        cancellation = cancellation or Cancellation()
+        seed = fresh_seed() if params.seed is None else params.seed
+        sampler = self._sampler(params, seed, num_samples)
+        dialect = self.loaded.tools if tools else NoTools()
+        stop_tokens = self.loaded.chat_format.stop_tokens
+        rows = [
+            RowState(index, self.loaded.tokenizer, dialect.reader(), stop_tokens)
+            for index in range(num_samples)
+        ]
+
+        cache: Cache
+        cache = prompt = self.model.new_cache(1, min(context, len(tokens) + RESERVE))
+        logits = self._prefill(tokens, prompt, cancellation, on_prefill)
+        if logits is None:
+            for row in rows:
+                row.finish_reason = "cancelled"
+            yield _step({}, rows, num_samples)
+            return
+        if num_samples > 1:
+            cache = self._give_to_rows(prompt, num_samples)
+
+        active = rows
+        ended: list[RowState] = []
+        while active:
+            sampled = sampler(logits, [row.index for row in active])
+            emitted = {
+                row.index: row.push(token) for row, token in zip(active, sampled, strict=True)
+            }
+            for row in active:
+                if row.finish_reason is None:
+                    row.finish_reason = _limit_reached(row, params.max_tokens, len(tokens), context)
+            ended += [row for row in active if row.finish_reason]
+            yield _step(emitted, ended, num_samples)
+
+            ended = [
+                row for row in active if not row.finish_reason and cancellation.covers(row.index)
+            ]
+            for row in ended:
+                row.finish_reason = "cancelled"
+            kept = [place for place, row in enumerate(active) if not row.finish_reason]
+            if kept and len(kept) < len(active):
+                cache.keep(kept)
+            active = [active[place] for place in kept]
+            if active:
+                cache.reserve(1, context)
+                logits = self._forward([[row.tokens[-1]] for row in active], cache)
+        if ended:
+            yield _step({}, ended, num_samples)
+
+    def _check(self, tokens: Sequence[int], num_samples: int, params: SamplingParams) -> None:
+        shape = self.model.shape
+        if not tokens:
+            raise EngineError("The prompt is empty: give it at least one token.")
+        if len(tokens) >= shape.context:
+            raise ContextOverflowError(len(tokens), shape.context)
+        if not 0 <= min(tokens) <= max(tokens) < shape.vocab_size:
+            raise EngineError(f"The prompt has ids outside the vocabulary of {shape.vocab_size}.")
+        if num_samples < 1:
+            raise EngineError(f"At least one sample is needed, not {num_samples}.")
+        if not params.temperatures or not all(0 <= t < float("inf") for t in params.temperatures):
+            raise EngineError(f"Temperatures are numbers from 0 up, not {params.temperatures}.")
+        if params.top_k is not None and params.top_k < 1:
+            raise EngineError(f"top-k is at least 1, not {params.top_k}.")
+        if params.max_tokens is not None and params.max_tokens < 0:
+            raise EngineError(f"max-tokens is at least 0, not {params.max_tokens}.")
+
+    def _sampler(self, params: SamplingParams, seed: int, num_samples: int) -> _Samples:
+        return Sampler(params, seed, num_samples)
+
+    def _prefill(
+        self,
+        tokens: Sequence[int],
+        cache: KVCache,
+        cancellation: Cancellation,
+        on_prefill: Callable[[int, int], None] | None,
+    ) -> Tensor | None:
+        """Logits (1, vocab_size) behind the prompt; None if everything was cancelled meanwhile."""
+        logits = None
+        for start in range(0, len(tokens), PREFILL_CHUNK):
+            if cancellation.everything:
+                return None
+            chunk = list(tokens[start : start + PREFILL_CHUNK])
+            logits = self._forward([chunk], cache)
+            if on_prefill:
+                on_prefill(start + len(chunk), len(tokens))
+        return logits
+
+    def _give_to_rows(self, prompt: KVCache, num_samples: int) -> Cache:
+        """The prompt's KV state for all rows: shared on a CPU, where a copy costs more than it
+        saves; copied where memory is fast and the attention kernels want plain rows."""
+        if self.model.device.type == "cpu":
+            return SharedPrefixCache(prompt, num_samples)
+        cache = self.model.new_cache(num_samples, prompt.seq)
+        cache.prefill(prompt)
+        return cache
+
+    @torch.inference_mode()
+    def _forward(self, ids: list[list[int]], cache: Cache) -> Tensor:
+        return self.model.forward(torch.tensor(ids, device=self.model.device), cache)
+
+
+def _limit_reached(
+    row: RowState, max_tokens: int | None, prompt_tokens: int, context: int
+) -> FinishReason | None:
+    if len(row.tokens) == max_tokens:
+        return "length"
+    if prompt_tokens + len(row.tokens) == context:
+        return "context"
+    return None
+
+
+def _step(emitted: dict[int, Emitted], finished: list[RowState], num_samples: int) -> Step:
+    columns = [emitted.get(index) for index in range(num_samples)]
+    return Step(
+        tokens=tuple(None if cell is None else cell.token for cell in columns),
+        masks=tuple(None if cell is None else cell.mask for cell in columns),
+        texts=tuple("" if cell is None else cell.text for cell in columns),
+        calls=tuple((row, *cell.call) for row, cell in emitted.items() if cell.call),
+        finished=tuple((row.index, row.finish_reason or "stop", row.flush()) for row in finished),
+    )

@@ -1,0 +1,176 @@
+"""`load_model`: from whatever `--model` takes to a model that can run, with everything that belongs
+to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engine.chat_format import ChatFormat
+from engine.errors import EngineError, ModelFileError
+from engine.loading import catalog
+from engine.messages import ModelInfo
+from engine.models.base import Model
+from engine.tokenizer import Tokenizer
+from engine.tools import ToolDialect, dialect_for
+
+Progress = Callable[[str, int, int], None]
+"""(what, done, total) bytes of a download; `what` is one line."""
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model, its vocabulary, its way of writing turns and calling tools, and what is known of
+    it."""
+
+    model: Model
+    tokenizer: Tokenizer
+    chat_format: ChatFormat
+    tools: ToolDialect
+    info: ModelInfo
+
+    @torch.inference_mode()
+    def logits(self, tokens: list[int]) -> Tensor:
+        """One full forward pass: float32 (len(tokens), vocab_size)."""
+        cache = self.model.new_cache(1, len(tokens))
+        ids = torch.tensor([tokens], device=self.model.device)
+        return self.model.forward(ids, cache, all_positions=True)[0]
+
+
+def load_model(
+    name: str,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    assume: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+) -> LoadedModel:
+    """Load `name`: a catalogue name, a GGUF file, or a nanochat checkpoint.
+
+    Args:
+        device: "cpu", "cuda", "cuda:1", "mps"; None takes a GPU where there is one.
+        dtype: "float32", "bfloat16" or "float16"; None is bfloat16, with quantised weights kept as
+            they are where a kernel takes them.
+        assume: settles what a checkpoint does not say, such as {"softcap": 20.0}.
+        progress: told of downloads.
+
+    Raises:
+        EngineError: with one line that says which file, what is wrong and what to do.
+    """
+    where = _device(device)
+    if dtype is not None and dtype not in _DTYPES:
+        raise EngineError(f"Unknown dtype {dtype!r}: use one of {', '.join(_DTYPES)}.")
+    how = None if dtype is None else _DTYPES[dtype]
+    path = catalog.resolve(name, progress or (lambda what, done, total: None))
+    if path.is_file() and path.suffix == ".gguf":
+        return _load_gguf(name, path, where, how)
+    return _load_nanochat(name, path, where, how, assume or {})
+
+
+def _load_gguf(
+    name: str, path: Path, device: torch.device, dtype: torch.dtype | None
+) -> LoadedModel:
+    from engine import chat_format
+    from engine.loading.gguf import read_gguf
+    from engine.loading.llama import llama_from_gguf
+
+    file = read_gguf(path)
+    tokenizer = Tokenizer.from_gguf(file.metadata)
+    model, weight_types = llama_from_gguf(file, device, dtype)
+    return _loaded(
+        name,
+        path,
+        model,
+        tokenizer,
+        chat_format.from_gguf(file.metadata, tokenizer),
+        family=file.metadata.text("general.architecture"),
+        weight_types=weight_types,
+    )
+
+
+def _load_nanochat(
+    name: str,
+    path: Path,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    assume: Mapping[str, object],
+) -> LoadedModel:
+    from engine.chat_format import NanochatFormat
+    from engine.loading.nanochat import load_checkpoint
+
+    checkpoint = load_checkpoint(path, device=device, dtype=dtype, assume=assume)
+    tokenizer = Tokenizer.from_nanochat_pickle(checkpoint.tokenizer_path)
+    return _loaded(
+        name,
+        path,
+        checkpoint.model,
+        tokenizer,
+        NanochatFormat(tokenizer),
+        family="nanochat",
+        weight_types=str(checkpoint.model.dtype).removeprefix("torch."),
+        variant=checkpoint.variant,
+        assumptions=checkpoint.assumptions,
+    )
+
+
+def _loaded(
+    name: str,
+    path: Path,
+    model: Model,
+    tokenizer: Tokenizer,
+    chat_format: ChatFormat,
+    *,
+    family: str,
+    weight_types: str,
+    variant: str = "",
+    assumptions: tuple[str, ...] = (),
+) -> LoadedModel:
+    if tokenizer.vocab_size > model.shape.vocab_size:
+        raise ModelFileError(
+            f"{path}: the tokenizer has {tokenizer.vocab_size} ids and the model only"
+            f" {model.shape.vocab_size}: they do not belong together."
+        )
+    tools = dialect_for(tokenizer)
+    shape = model.shape
+    backend = model.new_cache(1, 1).backend
+    info = ModelInfo(
+        name=name,
+        family=family,
+        path=str(path),
+        parameters=model.parameters(),
+        weight_bytes=model.weight_bytes(),
+        kv_bytes_per_token=shape.kv_bytes_per_token(model.dtype),
+        n_layer=shape.n_layer,
+        n_head=shape.n_head,
+        n_kv_head=shape.n_kv_head,
+        head_dim=shape.head_dim,
+        vocab_size=shape.vocab_size,
+        context=shape.context,
+        dtype=weight_types,
+        device=str(model.device),
+        backend=backend.name,
+        backend_note=backend.note,
+        tool_dialect=tools.name,
+        chat_format=chat_format.name,
+        variant=variant,
+        assumptions=assumptions,
+    )
+    return LoadedModel(model, tokenizer, chat_format, tools, info)
+
+
+def _device(name: str | None) -> torch.device:
+    if name is None:
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except Exception as error:  # torch raises AssertionError, RuntimeError or its own, by device
+        reason = str(error).splitlines()[0]
+        raise EngineError(f"Device {name!r} cannot be used: {reason}") from None
+    return device

@@ -1,0 +1,404 @@
+"""nanochat in every published form: one network, and a table of what its eras do differently.
+
+    model = NanochatModel(config, VARIANTS["V6"], tensors, device=device, dtype=torch.bfloat16)
+    cache = model.new_cache(batch=1, seq=config.sequence_len)
+    logits = model.forward(ids, cache)                     # (1, vocab_size)
+
+karpathy/nanochat changed its architecture eight times between October 2025 and March 2026 and
+says in a checkpoint neither which form it has nor the constants that go with it. A `Variant` is one
+such form as a row of data; `tensor_shapes` says which parameters a form has, and
+`engine/loading/nanochat.py` tells the form of a checkpoint by them.
+
+Common to all forms: untied embedding and output head, RMS norm without weights (also right after
+the embedding), rotary embedding on split halves, RMS norm of q and k after it, squared ReLU, no
+biases, logits capped by c * tanh(x / c). Two forms remember more of the past than keys and values:
+the previous token (V3e's bigrams) and its normed embedding (V6's smear). Both live in
+`cache.state`, so they go with the cache when it is cloned, filtered or continued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.attention import UNLIMITED, Window, select
+from engine.kv_cache import Cache, KVCache
+from engine.models.base import Shape
+
+EPS = torch.finfo(torch.float32).eps
+"""Of every RMS norm, whatever the type of the activations."""
+
+SMEAR_CHANNELS = 24
+"""How much of an embedding V6's smear gate looks at."""
+
+BIGRAM_ROWS_PER_TOKEN = 5
+"""Rows of V3e's hashed bigram table for each row of the vocabulary."""
+
+PREV_EMBEDDING = "prev_embedding"
+PREV_TOKEN = "prev_token"
+
+
+def _half(sequence_len: int) -> int:
+    return sequence_len // 2
+
+
+def _rounded_up(sequence_len: int, parts: int) -> int:
+    """`sequence_len / parts`, up to the next multiple of 128, the tile of FA3."""
+    return -(-sequence_len // (parts * 128)) * 128
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One published form of the architecture.
+
+    Attributes:
+        name: V0 to V6; V3e is the side branch of a day.
+        trained: when nanochat's master branch trained it.
+        rotary_base: of the rotary frequencies.
+        qk_scale: q and k are multiplied by it after their norm, which sharpens attention.
+        softcap: logits are kept within plus and minus this.
+        short_window: tokens that an `S` layer sees before its own, from the training length;
+            None where every layer sees everything.
+        lambdas: each layer begins with resid_lambda * x + x0_lambda * (the embedding).
+        gate_channels: channels that gate the value embeddings; 0 where there are none.
+        gate_scale: the gate is this times a sigmoid.
+        bigram: a hash of (previous token, token) looks up a second embedding.
+        smear: a gated share of the previous token's embedding is added to each embedding, and a
+            share of the middle layer's output is taken off the last one's ("backout").
+    """
+
+    name: str
+    trained: str
+    rotary_base: float
+    qk_scale: float
+    softcap: float
+    short_window: Callable[[int], int] | None
+    lambdas: bool
+    gate_channels: int
+    gate_scale: float
+    bigram: bool
+    smear: bool
+
+
+_third, _quarter = partial(_rounded_up, parts=3), partial(_rounded_up, parts=4)
+
+# fmt: off
+VARIANTS: dict[str, Variant] = {variant.name: variant for variant in (
+    #                                         rotary   q,k            short     lamb-  gate         bi-    smear,
+    #        name   trained                   base     scale  cap     window    das    over  scale  gram   backout
+    Variant("V0",  "2025-10-13 to 2026-01-11",  1e4,   1.00,  15.0,  None,      False,   0,  0.0,   False, False),
+    Variant("V1",  "2026-01-11, for hours",     1e4,   1.00,  15.0,  None,      True,    0,  0.0,   False, False),
+    Variant("V2",  "2026-01-11 to 2026-01-18",  1e4,   1.00,  15.0,  _half,     True,    0,  0.0,   False, False),
+    Variant("V3",  "2026-01-18 to 2026-03-03",  1e4,   1.00,  15.0,  _half,     True,   32,  2.0,   False, False),
+    Variant("V3e", "2026-01-27 to 2026-01-28",  1e4,   1.00,  15.0,  _half,     True,   32,  2.0,   True,  False),
+    Variant("V4",  "2026-03-03 to 2026-03-09",  1e4,   1.00,  20.0,  _half,     True,   32,  2.0,   False, False),
+    Variant("V5",  "2026-03-09 to 2026-03-14",  1e5,   1.15,  15.0,  _third,    True,   12,  3.0,   False, False),
+    Variant("V6",  "since 2026-03-14",          1e5,   1.20,  15.0,  _quarter,  True,   12,  3.0,   False, True),
+)}  # noqa: E501
+# fmt: on
+
+
+@dataclass(frozen=True)
+class Config:
+    """The sizes of one checkpoint: nanochat's `model_config`, and the rows of its tables.
+
+    Attributes:
+        sequence_len: the length it was trained at; a long window is as wide as this.
+        window_pattern: `S` and `L`, tiled over the layers; the last layer is long whatever it says.
+        vocab_rows: rows of the vocabulary's tables: `vocab_size`, since 2025-12-23 up to the next
+            multiple of 64. The logits of the rows past `vocab_size` are dropped.
+        bigram_rows: rows of V3e's bigram table, else 0.
+    """
+
+    sequence_len: int
+    vocab_size: int
+    n_layer: int
+    n_head: int
+    n_kv_head: int
+    n_embd: int
+    window_pattern: str
+    vocab_rows: int
+    bigram_rows: int = 0
+
+    @property
+    def head_dim(self) -> int:
+        return self.n_embd // self.n_head
+
+    def value_layers(self, variant: Variant) -> range:
+        """The layers with a value embedding: every second one, so that the last is among them."""
+        if not variant.gate_channels:
+            return range(0)
+        return range((self.n_layer - 1) % 2, self.n_layer, 2)
+
+    def windows(self, variant: Variant) -> list[Window]:
+        """The attention window of each layer. (N, 0) is a token and the N before it."""
+        if variant.short_window is None:
+            return [UNLIMITED] * self.n_layer
+        widths = {"S": variant.short_window(self.sequence_len), "L": self.sequence_len}
+        pattern = self.window_pattern[: self.n_layer]
+        tiled = [pattern[layer % len(pattern)] for layer in range(self.n_layer - 1)]
+        return [(widths[letter], 0) for letter in [*tiled, "L"]]
+
+
+def tensor_shapes(config: Config, variant: Variant) -> dict[str, tuple[int, ...]]:
+    """Every parameter of `variant` at the sizes of `config`: its name in a checkpoint and its
+    shape."""
+    width, kv_width = config.n_embd, config.n_kv_head * config.head_dim
+    shapes: dict[str, tuple[int, ...]] = {
+        "transformer.wte.weight": (config.vocab_rows, width),
+        "lm_head.weight": (config.vocab_rows, width),
+    }
+    for layer in range(config.n_layer):
+        block = f"transformer.h.{layer}"
+        shapes[f"{block}.attn.c_q.weight"] = (width, width)
+        shapes[f"{block}.attn.c_k.weight"] = (kv_width, width)
+        shapes[f"{block}.attn.c_v.weight"] = (kv_width, width)
+        shapes[f"{block}.attn.c_proj.weight"] = (width, width)
+        shapes[f"{block}.mlp.c_fc.weight"] = (4 * width, width)
+        shapes[f"{block}.mlp.c_proj.weight"] = (width, 4 * width)
+    for layer in config.value_layers(variant):
+        shapes[f"value_embeds.{layer}.weight"] = (config.vocab_rows, kv_width)
+        gate = f"transformer.h.{layer}.attn.ve_gate.weight"
+        shapes[gate] = (config.n_kv_head, variant.gate_channels)
+    if variant.lambdas:
+        shapes["resid_lambdas"] = shapes["x0_lambdas"] = (config.n_layer,)
+    if variant.bigram:
+        shapes["bigram_embed.embed.weight"] = (config.bigram_rows, width)
+        shapes["bigram_lambdas"] = (config.n_layer,)
+    if variant.smear:
+        shapes["smear_gate.weight"] = (1, SMEAR_CHANNELS)
+        shapes["smear_lambda"] = shapes["backout_lambda"] = (1,)
+    return shapes
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One block's weights, and its scalars as host floats: reading them off a tensor at every step
+    would synchronise with the device."""
+
+    qkv: Tensor  # ((H + 2 * Hkv) * D, C): c_q, c_k and c_v, one product instead of three
+    attn_out: Tensor  # (C, C)
+    mlp_in: Tensor  # (4 * C, C)
+    mlp_out: Tensor  # (C, 4 * C)
+    window: Window
+    scales: tuple[float, float, float] | None  # of x, of the embedding, of the bigram's
+    value_embed: Tensor | None  # (V, Hkv * D)
+    value_gate: Tensor | None  # (Hkv, channels)
+
+    def weight_bytes(self) -> int:
+        matrices = (self.qkv, self.attn_out, self.mlp_in, self.mlp_out)
+        return sum(matrix.nbytes for matrix in matrices)
+
+
+def _norm(x: Tensor, scale: Tensor | None = None) -> Tensor:
+    return F.rms_norm(x, (x.size(-1),), scale, EPS)
+
+
+class NanochatModel:
+    """A nanochat of any variant, for inference; the `Model` of `engine/models/base.py`."""
+
+    def __init__(
+        self,
+        config: Config,
+        variant: Variant,
+        tensors: Mapping[str, Tensor],
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """`tensors` holds what `tensor_shapes(config, variant)` names, in any floating-point type.
+
+        A tensor that is on `device` in `dtype` already is kept, not copied: a memory-mapped
+        checkpoint stays mapped.
+        """
+        self.config, self.variant = config, variant
+        self.device, self.dtype = torch.device(device), dtype
+        self.shape = Shape(
+            n_layer=config.n_layer,
+            n_head=config.n_head,
+            n_kv_head=config.n_kv_head,
+            head_dim=config.head_dim,
+            n_embd=config.n_embd,
+            vocab_size=config.vocab_size,
+            context=config.sequence_len,
+        )
+        self._parameters = sum(tensors[name].numel() for name in tensor_shapes(config, variant))
+        self._backend = select(self.device, dtype)
+
+        def take(name: str) -> Tensor:
+            return tensors[name].to(self.device, dtype)
+
+        def scalars(name: str) -> list[float]:
+            values: list[float] = tensors[name].tolist()
+            return values
+
+        zeros = [0.0] * config.n_layer
+        resid = scalars("resid_lambdas") if variant.lambdas else zeros
+        initial = scalars("x0_lambdas") if variant.lambdas else zeros
+        bigram = scalars("bigram_lambdas") if variant.bigram else zeros
+        scales = list(zip(resid, initial, bigram, strict=True))
+        windows = config.windows(variant)
+        value_layers = config.value_layers(variant)
+
+        self._layers: list[_Layer] = []
+        for layer in range(config.n_layer):
+            block = f"transformer.h.{layer}"
+            has_value = layer in value_layers
+            qkv = torch.cat([take(f"{block}.attn.{name}.weight") for name in ("c_q", "c_k", "c_v")])
+            self._layers.append(
+                _Layer(
+                    qkv=qkv,
+                    attn_out=take(f"{block}.attn.c_proj.weight"),
+                    mlp_in=take(f"{block}.mlp.c_fc.weight"),
+                    mlp_out=take(f"{block}.mlp.c_proj.weight"),
+                    window=windows[layer],
+                    scales=scales[layer] if variant.lambdas else None,
+                    value_embed=take(f"value_embeds.{layer}.weight") if has_value else None,
+                    value_gate=take(f"{block}.attn.ve_gate.weight") if has_value else None,
+                )
+            )
+        self._embedding = take("transformer.wte.weight")
+        # Cropped here, so that the rows of the padding are never multiplied.
+        self._head = take("lm_head.weight")[: config.vocab_size]
+        self._bigram_embedding = take("bigram_embed.embed.weight") if variant.bigram else None
+        self._smear_gate = take("smear_gate.weight") if variant.smear else None
+        self._smear_lambda = scalars("smear_lambda")[0] if variant.smear else 0.0
+        self._backout_lambda = scalars("backout_lambda")[0] if variant.smear else 0.0
+        self._backout_layer = config.n_layer // 2 if variant.smear else -1
+
+        channel = torch.arange(0, config.head_dim, 2, dtype=torch.float32)
+        frequencies = 1.0 / variant.rotary_base ** (channel / config.head_dim)
+        self._frequencies = frequencies.to(self.device)
+        self._qk_scale = (
+            None
+            if variant.qk_scale == 1.0
+            else torch.full((config.head_dim,), variant.qk_scale, device=self.device)
+        )
+
+    def new_cache(self, batch: int, seq: int) -> KVCache:
+        """An empty cache with room for `seq` positions of `batch` rows."""
+        shape = self.shape
+        return KVCache(
+            shape.n_layer,
+            batch,
+            seq,
+            shape.n_kv_head,
+            shape.head_dim,
+            dtype=self.dtype,
+            device=self.device,
+            backend=self._backend,
+        )
+
+    def parameters(self) -> int:
+        """As nanochat counts them: tables and padding included."""
+        return self._parameters
+
+    def weight_bytes(self) -> int:
+        """Bytes of the matrices that one decode step reads; of the tables it reads single rows."""
+        return sum(layer.weight_bytes() for layer in self._layers) + self._head.nbytes
+
+    def forward(self, ids: Tensor, cache: Cache, *, all_positions: bool = False) -> Tensor:
+        """Run `ids` (B, T) behind what `cache` holds and append them to it.
+
+        Returns float32 logits, (B, vocab_size) of the last position, or (B, T, vocab_size) of all.
+        """
+        time = ids.size(1)
+        rotary = self._rotary(cache.length, time)
+        x = _norm(F.embedding(ids, self._embedding))
+        if self._smear_gate is not None:
+            x = self._smear(x, self._smear_gate, cache)
+        bigrams = None
+        if self._bigram_embedding is not None:
+            bigrams = self._bigrams(ids, self._bigram_embedding, cache)
+        embedded = middle = x
+        for index, layer in enumerate(self._layers):
+            if layer.scales is not None:
+                resid, initial, bigram = layer.scales
+                x = torch.add(x * resid, embedded, alpha=initial)
+                if bigrams is not None:
+                    x = torch.add(x, bigrams, alpha=bigram)
+            x = x + self._attention(index, layer, _norm(x), ids, rotary, cache)
+            hidden = F.relu(F.linear(_norm(x), layer.mlp_in)).square()
+            x = x + F.linear(hidden, layer.mlp_out)
+            if index == self._backout_layer:
+                middle = x
+        cache.advance(time)
+        if not all_positions:
+            x, middle = x[:, -1], middle[:, -1]
+        if self._backout_layer >= 0:
+            x = torch.sub(x, middle, alpha=self._backout_lambda)
+        logits = F.linear(_norm(x), self._head).float()
+        return torch.tanh(logits / self.variant.softcap) * self.variant.softcap
+
+    def _attention(
+        self,
+        index: int,
+        layer: _Layer,
+        x: Tensor,
+        ids: Tensor,
+        rotary: tuple[Tensor, Tensor],
+        cache: Cache,
+    ) -> Tensor:
+        """x (B, T, C), normed -> what this layer's attention adds, (B, T, C)."""
+        batch, time, width = x.shape
+        heads, kv_heads, dim = self.shape.n_head, self.shape.n_kv_head, self.shape.head_dim
+        qkv = F.linear(x, layer.qkv).view(batch, time, heads + 2 * kv_heads, dim)
+        # q and k are treated alike, and in float32: by 2,048 positions the angles are past bf16.
+        qk = qkv[:, :, : heads + kv_heads].float()
+        cos, sin = rotary
+        qk = torch.addcmul(qk * cos, qk.roll(dim // 2, -1), sin)
+        qk = _norm(qk, self._qk_scale).to(self.dtype)
+        v = qkv[:, :, heads + kv_heads :]
+        if layer.value_embed is not None and layer.value_gate is not None:
+            gate = F.linear(x[..., : self.variant.gate_channels], layer.value_gate).sigmoid()
+            value = F.embedding(ids, layer.value_embed).view(batch, time, kv_heads, dim)
+            v = torch.addcmul(v, value, gate[..., None], value=self.variant.gate_scale)
+        y = cache.attend(index, qk[:, :, :heads], qk[:, :, heads:], v, layer.window)
+        return F.linear(y.reshape(batch, time, width), layer.attn_out)
+
+    def _rotary(self, start: int, time: int) -> tuple[Tensor, Tensor]:
+        """(cos, sin), each (T, 1, D) in float32, for positions from `start` on.
+
+        For halves (a, b) of a head, x * cos + roll(x, D / 2) * sin with cos repeated and
+        sin = (sin, -sin) is (a cos + b sin, b cos - a sin): a rotation by minus the angle.
+        """
+        positions = torch.arange(start, start + time, dtype=torch.float32, device=self.device)
+        angles = positions[:, None, None] * self._frequencies
+        cos, sin = angles.cos(), angles.sin()
+        return torch.cat((cos, cos), -1), torch.cat((sin, -sin), -1)
+
+    def _smear(self, x: Tensor, gate: Tensor, cache: Cache) -> Tensor:
+        """Add to each normed embedding (B, T, C) a gated share of the one before it.
+
+        nanochat does not smear the first token of a longer chunk that continues a cache, though in
+        training that token was smeared; here the embedding before it is always taken from the cache.
+        """
+        previous = cache.state.get(PREV_EMBEDDING)
+        if previous is None:
+            previous = torch.zeros_like(x[:, :1])
+        cache.state[PREV_EMBEDDING] = x[:, -1:].clone()
+        before = torch.cat((previous, x[:, :-1]), 1)
+        share = F.linear(x[..., :SMEAR_CHANNELS], gate).sigmoid()
+        return torch.addcmul(x, before, share, value=self._smear_lambda)
+
+    def _bigrams(self, ids: Tensor, table: Tensor, cache: Cache) -> Tensor:
+        """The hashed bigram's embedding of each position, (B, T, C). The very first position has no
+        bigram and takes the table's last row, which no hash reaches.
+
+        nanochat hashes every cached step as a first position; here the previous token is taken from
+        the cache.
+        """
+        ids = ids.long()
+        previous = cache.state.get(PREV_TOKEN)
+        before = torch.cat((ids[:, :1] if previous is None else previous, ids[:, :-1]), 1)
+        cache.state[PREV_TOKEN] = ids[:, -1:].clone()
+        last = table.size(0) - 1
+        rows = torch.bitwise_xor(36313 * ids, 27191 * before) % last
+        if previous is None:
+            rows[:, 0] = last
+        return F.embedding(rows, table)

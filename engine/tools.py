@@ -1,0 +1,257 @@
+"""Tool dialects: what opens a call in a model's output, what closes it, and what is forced back.
+
+A `ToolDialect` belongs to a model; its `reader()` follows one row. The reader is shown every token
+that the row emits and answers with the ids to force next, mostly none. There is one tool, the
+calculator (`engine/calculator.py`).
+
+- `NanochatTools`: `<|python_start|>12*7<|python_end|>`, forced back
+  `<|output_start|>84<|output_end|>`. - `NotationTools`, for models without such tokens: GSM8K's
+  notation in text (Cobbe et al. 2021), `<<12*7=`, forced back `84>>`. It is taught by a few short
+  turns that stand before the conversation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from engine.calculator import use_calculator
+from engine.messages import ToolCall
+from engine.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Example:
+    """A turn that teaches the notation."""
+
+    user: str
+    answer: str
+
+
+class ToolReader(Protocol):
+    """Follows one row; `calls` are its tool calls so far."""
+
+    calls: list[ToolCall]
+
+    def push(self, token: int, start: int, text: str) -> Sequence[int]:
+        """`token` was emitted and completed `text`, which begins at character `start` of the row's
+        text. Returns the ids to force next."""
+        ...
+
+
+class ToolDialect(Protocol):
+    name: str
+
+    def reader(self) -> ToolReader: ...
+
+    def examples(self, text: str) -> Sequence[Example]:
+        """The turns to put before a conversation whose newest message is `text`."""
+        ...
+
+
+class NoTools:
+    """The dialect of a conversation without tools."""
+
+    name = "none"
+
+    def reader(self) -> ToolReader:
+        return _NoReader()
+
+    def examples(self, text: str) -> Sequence[Example]:
+        return ()
+
+
+class _NoReader:
+    def __init__(self) -> None:
+        self.calls: list[ToolCall] = []
+
+    def push(self, token: int, start: int, text: str) -> Sequence[int]:
+        return ()
+
+
+class NanochatTools:
+    """nanochat's special tokens; its models have been trained on them and need no examples."""
+
+    name = "nanochat"
+    MARKERS = ("<|python_start|>", "<|python_end|>", "<|output_start|>", "<|output_end|>")
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        """Raises KeyError where the vocabulary lacks one of the markers."""
+        self.tokenizer = tokenizer
+        ids = (tokenizer.special_tokens[marker] for marker in self.MARKERS)
+        self.python_start, self.python_end, self.output_start, self.output_end = ids
+
+    def reader(self) -> ToolReader:
+        return _NanochatReader(self)
+
+    def examples(self, text: str) -> Sequence[Example]:
+        return ()
+
+
+class _Reader:
+    """What the readers share: growing the last call while its result drains."""
+
+    def __init__(self) -> None:
+        self.calls: list[ToolCall] = []
+        self._draining = 0
+
+    def _update(self, **changes: object) -> None:
+        self.calls[-1] = replace(self.calls[-1], **changes)  # type: ignore[arg-type]
+
+    def _force(self, ids: list[int], result: str) -> list[int]:
+        self._draining = len(ids)
+        self._update(result=result)
+        return ids
+
+    def _drain(self, end: int) -> None:
+        self._draining -= 1
+        self._update(end=end, done=self._draining == 0)
+
+
+class _NanochatReader(_Reader):
+    def __init__(self, dialect: NanochatTools) -> None:
+        super().__init__()
+        self._dialect = dialect
+        self._expression: list[int] | None = None
+
+    def push(self, token: int, start: int, text: str) -> Sequence[int]:
+        dialect, end = self._dialect, start + len(text)
+        if self._draining:
+            self._drain(end)
+        elif token == dialect.python_start:
+            if self._expression is not None:  # opened again: what stood there was no call
+                self._update(done=True)
+            self._expression = []
+            self.calls.append(ToolCall(start, end, "", None, False))
+        elif token == dialect.python_end and self._expression is not None:
+            ids, self._expression = self._expression, None
+            self._update(end=end)
+            value = use_calculator(dialect.tokenizer.decode(ids)) if ids else None
+            result = plain_text(value)
+            if result is not None:
+                forced = dialect.tokenizer.encode(result)
+                return self._force([dialect.output_start, *forced, dialect.output_end], result)
+            self._update(done=True)
+        elif self._expression is not None:
+            self._expression.append(token)
+            self._update(end=end, expression=dialect.tokenizer.decode(self._expression))
+        return ()
+
+
+class NotationTools:
+    """GSM8K's notation in text."""
+
+    name = "notation"
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def reader(self) -> ToolReader:
+        return _NotationReader(self.tokenizer)
+
+    def examples(self, text: str) -> Sequence[Example]:
+        return EXAMPLES if _ASKS_FOR_NUMBERS.search(text) else ()
+
+
+_ASKS_FOR_NUMBERS = re.compile(r"\d")
+"""A message without a number gains nothing from the examples, and an ordinary answer can only
+suffer from them."""
+
+EXAMPLES: tuple[Example, ...] = (
+    Example("What is 12*7?", "12 times 7 is <<12*7=84>>84."),
+    Example("Subtract 250 from 1000.", "1000 minus 250 is <<1000-250=750>>750."),
+)
+
+_WRITING = re.compile(r"""[\d\s.,+\-*/()%$×÷x]*=?|\s*["'][^\n]*""")
+"""What may stand between `<<` and the result."""
+
+_LONGEST = 200
+"""Characters of an expression; longer ones are not calls."""
+
+
+class _NotationReader(_Reader):
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+        self._open: str | None = None
+        self._before = ""
+
+    def push(self, token: int, start: int, text: str) -> Sequence[int]:
+        end = start + len(text)
+        if self._draining:
+            self._drain(end)
+            return ()
+        if self._open is None:
+            # `<<` may arrive in one token or in two.
+            joined = self._before + text
+            at = joined.find("<<")
+            if at < 0:
+                self._before = joined[-1:]
+                return ()
+            self._before, self._open = "", joined[at + 2 :]
+            opened = start - (len(joined) - len(text)) + at
+            self.calls.append(ToolCall(opened, end, "", None, False))
+        else:
+            self._open += text
+        written = self._open
+        if not _WRITING.fullmatch(written) or len(written) > _LONGEST:
+            self._abandon()
+            return ()
+        self._update(end=end, expression=written.strip().removesuffix("="))
+        if written.endswith("="):
+            result = calculate(written[:-1])
+            if result is None:
+                self._abandon()
+            else:
+                self._open = None
+                return self._force(self._tokenizer.encode(f"{result}>>"), result)
+        return ()
+
+    def _abandon(self) -> None:
+        """It was no call but text that looks like one, such as a shift in C: the span becomes
+        empty."""
+        self._open = None
+        self._update(end=self.calls[-1].start, done=True)
+
+
+_OPERATORS = str.maketrans({"×": "*", "÷": "/", "x": "*", "$": None})
+_PERCENT = re.compile(r"(\d[\d,.]*)\s*%")
+
+
+def calculate(expression: str) -> str | None:
+    """The value of `expression` as a person would write it down, or None.
+
+    Beyond what `use_calculator` takes: `15%` is (15/100), `×`, `÷` and `x` are operators, `$` is
+    dropped. A float is rounded to 12 significant digits and loses a trailing `.0`. A lone number is
+    no calculation.
+    """
+    text = expression.strip()
+    if text[:1] not in "\"'":
+        if not re.search(r"\d\s*[%)]*\s*[-+*/×÷x]", text):
+            return None
+        text = _PERCENT.sub(r"(\1/100)", text).translate(_OPERATORS)
+    value = use_calculator(text)
+    if isinstance(value, float):
+        rounded = f"{value:.12g}"
+        return rounded if "e" not in rounded else plain_text(value)
+    return plain_text(value)
+
+
+def plain_text(value: object) -> str | None:
+    """`str(value)`, or None where there is no value or Python refuses to write out so many
+    digits."""
+    if value is None:
+        return None
+    try:
+        return str(value)
+    except ValueError:  # more digits than sys.get_int_max_str_digits()
+        return None
+
+
+def dialect_for(tokenizer: Tokenizer) -> ToolDialect:
+    """nanochat's dialect where the vocabulary has its markers, else the notation."""
+    if all(marker in tokenizer.special_tokens for marker in NanochatTools.MARKERS):
+        return NanochatTools(tokenizer)
+    return NotationTools(tokenizer)
