@@ -1,0 +1,162 @@
+"""The command line: `chat-tui` starts the chat; `chat-tui -p TEXT`, or a pipe, answers once and
+ends.
+
+Exit codes: 0 done; 1 it failed (one line on stderr); 2 wrong usage; 130 interrupted. The engine's
+process is started before the screen's libraries are imported, so that both load side by side.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from chat_tui import __version__
+from chat_tui.settings import MAX_SAMPLES, Settings
+
+app = typer.Typer(
+    name="chat-tui",
+    help="Chat with small language models: ask once, see N answers side by side, pick one, go on.",
+    epilog="In a pipe, or with -p, it answers once: text to stdout, everything else to stderr.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+    no_args_is_help=False,
+    pretty_exceptions_enable=False,
+)
+
+_DEFAULTS = Settings()
+
+
+def main() -> None:
+    """Entry point of the `chat-tui` command."""
+    from engine.errors import EngineError
+
+    try:
+        app()
+    except EngineError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def fail(message: str) -> NoReturn:
+    """Say on stderr, in one line, why it failed, and end with exit code 1."""
+    print(f"chat-tui: {message}", file=sys.stderr)
+    raise SystemExit(1)
+
+
+def _temperatures(text: str) -> tuple[float, ...]:
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        values = (-1.0,)
+    if not all(0 <= value <= 100 for value in values):
+        raise typer.BadParameter(f"{text!r} is not a temperature, or several as in 0.2,0.7,1.0.")
+    return values
+
+
+def _assumption(text: str) -> tuple[str, object]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE, as in softcap=20.")
+    try:
+        return key, float(value)
+    except ValueError:
+        return key, value
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"chat-tui {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def chat(
+    context: typer.Context,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", help="Answer TEXT once and end.", metavar="TEXT")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With -p or a pipe: one JSON document on stdout.")
+    ] = False,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", "-m", help="A catalogue name, a GGUF file, or a nanochat checkpoint."
+        ),
+    ] = _DEFAULTS.model,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            "--samples",
+            "-n",
+            min=1,
+            max=MAX_SAMPLES,
+            help="Answers per message. [default: 2, once: 1]",
+        ),
+    ] = None,
+    temperature: Annotated[
+        str,
+        typer.Option(
+            "--temperature", "-t", help="0 is greedy; several, one per answer: 0.2,0.7,1.0"
+        ),
+    ] = ",".join(f"{value:g}" for value in _DEFAULTS.temperatures),
+    top_k: Annotated[
+        int,
+        typer.Option("--top-k", "-k", min=0, help="Sample among the K likeliest; 0: among all."),
+    ] = _DEFAULTS.top_k or 0,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(min=0, help="New tokens per answer. [default: what the context holds]"),
+    ] = _DEFAULTS.max_tokens,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Repeat an answer. [default: a fresh one per message]")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="The system text.")] = None,
+    tools: Annotated[bool, typer.Option("--tools/--no-tools", help="Offer the calculator.")] = True,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of the engine, on a CPU.")] = None,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Settle what a checkpoint does not say: softcap=20.", metavar="KEY=VALUE"
+        ),
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is not None:
+        return
+    once = prompt is not None or as_json or not (sys.stdin.isatty() and sys.stdout.isatty())
+    settings = Settings(
+        model=model,
+        samples=samples or (1 if once else _DEFAULTS.samples),
+        temperatures=_temperatures(temperature),
+        top_k=top_k or None,
+        max_tokens=max_tokens,
+        seed=seed,
+        system=system,
+        tools=tools,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        assume=tuple(_assumption(text) for text in assume or ()),
+    )
+    from chat_tui.backends.local import LocalBackend
+
+    if once:
+        from chat_tui.oneshot import answer_once
+
+        if prompt is None and sys.stdin.isatty():
+            raise typer.BadParameter("nothing to ask: give -p TEXT, or pipe the text in.")
+        raise typer.Exit(answer_once(prompt, settings, LocalBackend(), as_json=as_json))
+    backend = LocalBackend()
+    backend.send(settings.load())
+
+    from chat_tui.app import run
+
+    raise typer.Exit(run(settings, backend))

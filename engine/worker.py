@@ -1,0 +1,251 @@
+"""The engine in a process of its own: requests in on stdin, events out on stdout.
+
+    python -c 'from engine.worker import main; main()'
+
+Both directions are pickles of the dataclasses in `engine.messages`, one after the other; the two
+ends are always the same installation of this program, started by `chat_tui.backends.local`.
+Requests are answered in order, except `Cancel`, which takes effect at once. When stdin ends, the
+process ends: an engine never outlives its screen.
+
+Whatever a library prints goes to stderr: the descriptor that carries events is taken away from
+stdout first.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import sys
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, BinaryIO
+
+from engine.errors import EngineError
+from engine.messages import (
+    Ask,
+    Cancel,
+    Event,
+    Failed,
+    Finished,
+    Load,
+    Loading,
+    Overflowed,
+    Prefilling,
+    Ready,
+    Request,
+    RowFinished,
+    SamplingParams,
+    Started,
+    Stats,
+    Stepped,
+)
+
+if TYPE_CHECKING:
+    from engine.generate import Cancellation
+    from engine.load import LoadedModel
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    requests = sys.stdin.buffer
+    events = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    Worker(events).serve(requests)
+
+
+class Worker:
+    def __init__(self, events: BinaryIO) -> None:
+        self._events = events
+        self._queue: queue.SimpleQueue[Load | Ask] = queue.SimpleQueue()
+        self._cancelled_asks: set[int] = set()
+        self._running: tuple[int, Cancellation] | None = None
+        self._lock = threading.Lock()
+        self._loaded: LoadedModel | None = None
+
+    def serve(self, requests: BinaryIO) -> None:
+        threading.Thread(target=self._read, args=(requests,), daemon=True).start()
+        while True:
+            request = self._queue.get()
+            try:
+                if isinstance(request, Load):
+                    self._load(request)
+                else:
+                    self._ask(request)
+            except EngineError as error:
+                self._failed(request, str(error))
+            except MemoryError:
+                self._failed(request, "Out of memory: use fewer samples or a smaller model.")
+            except Exception as error:  # a fault of ours: it costs the answer, not the program
+                import traceback
+
+                traceback.print_exc()
+                first = (str(error).splitlines() or [""])[0]
+                self._failed(request, f"The engine failed: {type(error).__name__}: {first}")
+
+    def _read(self, requests: BinaryIO) -> None:
+        """On a thread of its own, so that a cancellation is seen while the engine computes."""
+        try:
+            while True:
+                request: Request = pickle.load(requests)
+                if isinstance(request, Cancel):
+                    self._cancel(request)
+                else:
+                    self._queue.put(request)
+        except (EOFError, pickle.UnpicklingError, OSError):
+            os._exit(0)  # not sys.exit: the main thread is inside a kernel and nothing needs saving
+
+    def _cancel(self, request: Cancel) -> None:
+        with self._lock:
+            if self._running and self._running[0] == request.ask:
+                self._running[1].cancel(request.row)
+            elif request.row is None:
+                self._cancelled_asks.add(request.ask)
+
+    def _send(self, event: Event) -> None:
+        try:
+            pickle.dump(event, self._events)
+            self._events.flush()
+        except BrokenPipeError:
+            os._exit(0)
+
+    def _failed(self, request: Load | Ask, message: str) -> None:
+        self._send(Failed(request.ask if isinstance(request, Ask) else None, message))
+
+    def _load(self, request: Load) -> None:
+        from engine.loading import catalog
+
+        self._loaded = None  # two models at once may not fit
+        catalog.resolve(request.name, lambda *progress: self._send(Loading(*progress)))
+        self._send(Loading("Starting torch"))
+        import torch
+
+        from engine.load import load_model
+
+        torch.set_num_threads(request.threads or _default_threads())
+        self._send(Loading(f"Loading {request.name}"))
+        loaded = load_model(
+            request.name, device=request.device, dtype=request.dtype, assume=request.assume
+        )
+        _warm_up(loaded)
+        self._loaded = loaded
+        self._send(Ready(loaded.info))
+
+    def _ask(self, request: Ask) -> None:
+        arrived = time.perf_counter()
+        if self._loaded is None:
+            self._send(Failed(request.ask, "No model is loaded: load one first."))
+            return
+        from engine.generate import Cancellation, Engine
+        from engine.prompt import build_prompt
+        from engine.sampling import fresh_seed, row_temperatures
+
+        loaded, params = self._loaded, request.params
+        context = loaded.model.shape.context
+        seed = fresh_seed() if params.seed is None else params.seed
+        prompt = build_prompt(loaded, request.history, request.text, request.system, request.tools)
+        if len(prompt.tokens) >= context:
+            self._send(Overflowed(request.ask, len(prompt.tokens), context, prompt.sizes))
+            return
+        room = context - len(prompt.tokens)
+        self._send(
+            Started(
+                request.ask,
+                tuple(prompt.tokens),
+                prompt.preface,
+                seed,
+                row_temperatures(params, request.samples),
+                room if params.max_tokens is None else min(room, params.max_tokens),
+            )
+        )
+        cancellation = Cancellation()
+        with self._lock:
+            self._running = (request.ask, cancellation)
+            if request.ask in self._cancelled_asks:
+                self._cancelled_asks.discard(request.ask)
+                cancellation.cancel()
+        timing = _Timing(arrived, request.samples)
+        try:
+            steps = Engine(loaded).generate(
+                prompt.tokens,
+                request.samples,
+                replace(params, seed=seed),
+                tools=request.tools,
+                cancellation=cancellation,
+                on_prefill=lambda done, total: self._prefilled(request.ask, done, total, timing),
+            )
+            answers: list[list[int]] = [[] for _ in range(request.samples)]
+            for step in steps:
+                timing.step(step.tokens)
+                for answer, token in zip(answers, step.tokens, strict=True):
+                    if token is not None:
+                        answer.append(token)
+                if any(token is not None for token in step.tokens):
+                    self._send(
+                        Stepped(request.ask, step.tokens, step.masks, step.texts, step.calls)
+                    )
+                for row, reason, tail in step.finished:
+                    closing = tuple(loaded.chat_format.closing(answers[row]))
+                    self._send(RowFinished(request.ask, row, reason, closing, tail))
+        finally:
+            with self._lock:
+                self._running = None
+        self._send(Finished(request.ask, timing.stats(loaded.info.backend)))
+
+    def _prefilled(self, ask: int, done: int, total: int, timing: _Timing) -> None:
+        timing.prefilled = time.perf_counter()
+        self._send(Prefilling(ask, done, total))
+
+
+@dataclass
+class _Timing:
+    """The clock of one ask."""
+
+    arrived: float
+    samples: int
+    began: float = field(default_factory=time.perf_counter)
+    prefilled: float = 0.0
+    first: float = 0.0
+    last: float = 0.0
+    row_tokens: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.row_tokens = [0] * self.samples
+
+    def step(self, tokens: tuple[int | None, ...]) -> None:
+        self.last = time.perf_counter()
+        self.first = self.first or self.last
+        for row, token in enumerate(tokens):
+            self.row_tokens[row] += token is not None
+
+    def stats(self, backend: str) -> Stats:
+        prefill = max(0.0, self.prefilled - self.began)
+        decode = self.last - self.first
+        later = sum(self.row_tokens) - sum(1 for count in self.row_tokens if count)
+        return Stats(
+            ttft_s=max(0.0, self.first - self.arrived),
+            prefill_s=prefill,
+            decode_s=decode,
+            tokens_per_s=later / decode if decode > 0 else 0.0,
+            row_tokens=tuple(self.row_tokens),
+            saved_s=(self.samples - 1) * prefill,
+            backend=backend,
+        )
+
+
+def _default_threads() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _warm_up(loaded: LoadedModel) -> None:
+    """Run every kernel once (a short prefill, one shared step), so that the first answer does not
+    pay for it."""
+    from engine.generate import Engine
+
+    tokens = [0] * 16
+    for _ in Engine(loaded).generate(tokens, 2, SamplingParams(max_tokens=2, seed=0)):
+        pass
