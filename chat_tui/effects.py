@@ -1,0 +1,116 @@
+"""What a screen has to draw: the words in which `chat.Chat` speaks to it.
+
+Each is one change, in the order in which it happened; `chat_tui/app.py` maps them to widgets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from chat_tui.conversation import Turn
+from chat_tui.turn import RunningTurn
+from engine.messages import FinishReason, ToolCall
+
+Kind = Literal["info", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class Began:
+    """A message was taken by the engine; its rows are about to grow."""
+
+    turn: RunningTurn
+
+
+@dataclass(frozen=True)
+class Fed:
+    row: int
+    text: str
+    forced: bool
+
+
+@dataclass(frozen=True)
+class Called:
+    row: int
+    number: int
+    call: ToolCall
+
+
+@dataclass(frozen=True)
+class RowEnded:
+    """`reason` is None where the engine failed before the row's end."""
+
+    row: int
+    reason: FinishReason | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Picked:
+    row: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The picked answer is part of the conversation."""
+
+    turn: Turn
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """The turn ended before anything was generated."""
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """A new conversation."""
+
+
+@dataclass(frozen=True)
+class Returned:
+    """Typed text that was not asked: it belongs back into the prompt."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A line that stays, in the transcript."""
+
+    text: str
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Told:
+    """A line that answers what the user just did."""
+
+    text: str
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """A prompt that does not fit; `drop` oldest turns would make it fit, None says that none do."""
+
+    text: str
+    prompt_tokens: int
+    limit: int
+    drop: int | None
+
+
+Effect = (
+    Began
+    | Fed
+    | Called
+    | RowEnded
+    | Picked
+    | Kept
+    | Withdrawn
+    | Cleared
+    | Returned
+    | Noted
+    | Told
+    | Overflow
+)

@@ -1,0 +1,53 @@
+"""How a conversation is run: the model, and how its answers are sampled.
+
+`Settings` is what the command line gives to `chat_tui.app.run`; the slash commands replace single
+fields of it while the program runs. It is frozen, so that a running answer keeps the settings that
+it was asked with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.messages import DEFAULT_TEMPERATURE, DEFAULT_TOP_K, Load, SamplingParams
+
+DEFAULT_MODEL = "smollm2"
+DEFAULT_SAMPLES = 2
+MAX_SAMPLES = 32
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is asked of the engine, and how.
+
+    Attributes:
+        model: whatever `--model` takes.
+        samples: answers per message.
+        temperatures: one for all answers, or one per answer; 0 is greedy.
+        top_k: sample among the k likeliest tokens; None is all of them.
+        max_tokens: new tokens per answer; None is what the context holds.
+        seed: None takes a fresh one for every message.
+        system: the system text; None is the model's own default.
+        tools: whether the model is shown the calculator.
+        device, dtype, threads: as `engine.messages.Load` takes them.
+        assume: what the checkpoint does not say and the user settles.
+    """
+
+    model: str = DEFAULT_MODEL
+    samples: int = DEFAULT_SAMPLES
+    temperatures: tuple[float, ...] = (DEFAULT_TEMPERATURE,)
+    top_k: int | None = DEFAULT_TOP_K
+    max_tokens: int | None = None
+    seed: int | None = None
+    system: str | None = None
+    tools: bool = True
+    device: str | None = None
+    dtype: str | None = None
+    threads: int | None = None
+    assume: tuple[tuple[str, object], ...] = ()
+
+    def load(self) -> Load:
+        return Load(self.model, self.device, self.dtype, self.threads, dict(self.assume))
+
+    def params(self) -> SamplingParams:
+        return SamplingParams(self.temperatures, self.top_k, self.max_tokens, self.seed)
