@@ -1,0 +1,302 @@
+"""The slash commands: one table for parsing, completion, help and the palette.
+
+`interpret(line)` says what a line of the prompt is: a `Message` for the model, a `SetValue` for
+one field of the settings, an `Act`, a `Question` about a current value, or a `Complaint` that is
+one clear line. `complete(line)` says what could be typed next. A message that must begin with a
+slash is written with two.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from chat_tui.settings import MAX_SAMPLES, Settings
+
+
+class BadValueError(ValueError):
+    """A command's argument is not what it takes. `str(error)` says what it takes."""
+
+
+def _samples(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MAX_SAMPLES:
+        raise BadValueError(f"takes a whole number from 1 to {MAX_SAMPLES}")
+    return int(text)
+
+
+def _temperatures(text: str) -> tuple[float, ...]:
+    values: list[float] = []
+    for part in re.split(r"[,\s]+", text.strip(" ,")):
+        if not re.fullmatch(r"\d{0,3}(\.\d{0,6})?", part) or part in ("", "."):
+            raise BadValueError("takes one number, or one per answer: 0.7 or 0.2,0.7,1.0")
+        values.append(float(part))
+    if max(values) > 10 or len(values) > MAX_SAMPLES:
+        raise BadValueError(f"takes up to {MAX_SAMPLES} numbers from 0 (greedy) to 10")
+    return tuple(values)
+
+
+def _top_k(text: str) -> int | None:
+    if text.lower() in ("all", "off", "none"):
+        return None
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) < 10**8:
+        raise BadValueError("takes a whole number from 1, or all")
+    return int(text)
+
+
+def _seed(text: str) -> int | None:
+    if text.lower() == "random":
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) >= 2**63:
+        raise BadValueError("takes a whole number from 0 to 2**63 - 1, or random")
+    return int(text)
+
+
+def _switch(text: str) -> bool:
+    try:
+        return {"on": True, "off": False}[text.lower()]
+    except KeyError:
+        raise BadValueError("takes on or off") from None
+
+
+def _system(text: str) -> str | None:
+    return None if text.lower() == "default" else text
+
+
+def _text(text: str) -> str:
+    return text
+
+
+def show_temperatures(values: Sequence[float]) -> str:
+    return ",".join(f"{value:g}" for value in values)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One row of the table.
+
+    Attributes:
+        name: what is typed behind the slash.
+        argument: as help shows it; empty where there is none.
+        summary: what it does, a few words.
+        parse: argument to value; raises `BadValueError`.
+        setting: the field of `Settings` that it replaces; empty for an action.
+        values: arguments worth offering.
+        show: the current value in words.
+    """
+
+    name: str
+    argument: str
+    summary: str
+    parse: Callable[[str], object] = _text
+    setting: str = ""
+    values: tuple[str, ...] = ()
+    show: Callable[[Settings], str] | None = None
+
+    @property
+    def usage(self) -> str:
+        return f"/{self.name} {self.argument}".rstrip()
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command("new", "", "start a new conversation"),
+    Command(
+        "samples",
+        "N",
+        "answers per message",
+        _samples,
+        "samples",
+        show=lambda now: str(now.samples),
+    ),
+    Command(
+        "temp",
+        "X[,Y…]",
+        "temperature, or one per answer",
+        _temperatures,
+        "temperatures",
+        show=lambda now: show_temperatures(now.temperatures),
+    ),
+    Command(
+        "topk",
+        "K|all",
+        "sample among the K likeliest tokens",
+        _top_k,
+        "top_k",
+        ("all",),
+        show=lambda now: "all" if now.top_k is None else str(now.top_k),
+    ),
+    Command(
+        "seed",
+        "S|random",
+        "seed of every message, or a fresh one",
+        _seed,
+        "seed",
+        ("random",),
+        show=lambda now: "random" if now.seed is None else str(now.seed),
+    ),
+    Command(
+        "system",
+        "TEXT|default",
+        "system text from the next message on",
+        _system,
+        "system",
+        ("default",),
+        show=lambda now: now.system or "the model's own",
+    ),
+    Command(
+        "tools",
+        "on|off",
+        "let the model use the calculator",
+        _switch,
+        "tools",
+        ("on", "off"),
+        show=lambda now: "on" if now.tools else "off",
+    ),
+    Command(
+        "model",
+        "NAME",
+        "load another model, keep the conversation",
+        _text,
+        "model",
+        show=lambda now: now.model,
+    ),
+    Command("save", "PATH", "write the conversation with its token ids as JSON"),
+    Command("help", "", "keys and commands"),
+    Command("quit", "", "leave"),
+)
+
+BY_NAME = {command.name: command for command in COMMANDS}
+
+
+@dataclass(frozen=True)
+class Message:
+    text: str
+
+
+@dataclass(frozen=True)
+class SetValue:
+    command: Command
+    value: object
+
+
+@dataclass(frozen=True)
+class Act:
+    command: Command
+    argument: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """A command without its argument asks for the current value."""
+
+    command: Command
+
+
+@dataclass(frozen=True)
+class Complaint:
+    line: str
+
+
+Outcome = Message | SetValue | Act | Question | Complaint
+
+
+def is_command(text: str) -> bool:
+    return text.startswith("/") and not text.startswith("//")
+
+
+def interpret(text: str) -> Outcome:
+    """What the text of the prompt means."""
+    if not is_command(text):
+        return Message(text[1:] if text.startswith("//") else text)
+    name, _, argument = text[1:].partition(" ")
+    name, argument = name.strip(), argument.strip()
+    command = BY_NAME.get(name.lower())
+    if command is None:
+        return Complaint(_unknown(name))
+    if not command.argument:
+        if argument:
+            return Complaint(f"/{command.name} takes nothing behind it.")
+        return Act(command, "")
+    if not argument:
+        if command.show is None:
+            return Complaint(f"{command.usage}: {command.summary}.")
+        return Question(command)
+    try:
+        value = command.parse(argument)
+    except BadValueError as error:
+        return Complaint(f"/{command.name} {error}.")
+    return SetValue(command, value) if command.setting else Act(command, argument)
+
+
+def _unknown(name: str) -> str:
+    shown = name.split("\n")[0]
+    shown = shown if len(shown) <= 24 else shown[:23] + "…"
+    near = difflib.get_close_matches(name.lower(), BY_NAME, n=1, cutoff=0.5)
+    hint = f"did you mean /{near[0]}?" if near else "F1 lists them."
+    return f"There is no /{shown}: {hint} A message that begins with / is written with //."
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One line of the completion list; `line` is the prompt's text once it is taken.
+
+    `final` tells that nothing more can be typed behind it.
+    """
+
+    line: str
+    label: str
+    summary: str
+    final: bool
+
+
+def complete(
+    text: str, settings: Settings, models: Callable[[], Sequence[str]] = tuple
+) -> list[Choice]:
+    """What could stand in the prompt next, best first; empty where nothing is to be offered.
+
+    Args:
+        models: names worth offering behind `/model`; only called there.
+    """
+    if not is_command(text) or "\n" in text:
+        return []
+    name, space, argument = text[1:].partition(" ")
+    if not space:
+        return [
+            Choice(
+                f"/{command.name}" + (" " if command.argument else ""),
+                command.usage,
+                _summary(command, settings),
+                final=not command.argument,
+            )
+            for command in COMMANDS
+            if command.name.startswith(name.lower())
+        ]
+    found = BY_NAME.get(name.lower())
+    if found is None or not found.argument:
+        return []
+    values = models() if found.name == "model" else found.values
+    return [
+        Choice(f"/{found.name} {value}", value, "", final=True)
+        for value in values
+        if value.startswith(argument.lower()) and value != argument
+    ]
+
+
+def usage_hint(text: str, settings: Settings) -> str:
+    """One line about the command whose argument is being typed; empty elsewhere."""
+    if not is_command(text) or "\n" in text:
+        return ""
+    name, space, _ = text[1:].partition(" ")
+    command = BY_NAME.get(name.lower()) if space else None
+    if command is None or not command.argument:
+        return ""
+    return f"{command.usage}  {_summary(command, settings)}"
+
+
+def _summary(command: Command, settings: Settings) -> str:
+    if command.show is None:
+        return command.summary
+    now = command.show(settings).split("\n")[0]
+    now = now if len(now) <= 24 else now[:23] + "…"
+    return f"{command.summary} (now {now})"

@@ -1,0 +1,67 @@
+"""Keys and pastes that Textual misreads from terminals without the Kitty keyboard protocol.
+
+`InputParser` stands in for Textual's own parser (`install()`), and puts four things right before
+it reads them (all seen with Textual 8.2):
+
+- ESC 1 ... ESC 9, which is what Alt+digit sends, is read as the characters that a Mac types with
+  Option (`¡`, `™` ...): the picks would be typed into the prompt.
+- ESC CR, Alt+Enter, is read as a plain Enter, and would send.
+- `CSI 27;2;13~`, Shift+Enter where xterm or tmux report modified keys, is no key at all.
+- An escape sequence inside a paste ends it half-way, and its rest is read as keys: a pasted line
+  break would then send what was pasted so far.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from textual import events
+from textual._xterm_parser import (
+    BRACKETED_PASTE_END,
+    BRACKETED_PASTE_START,
+    XTermParser,
+)
+from textual.message import Message
+
+_REWRITTEN = re.compile(r"\x1b(?P<digit>[1-9])|\x1b(?P<enter>\r)|\x1b\[27;(?P<modifier>\d);13~")
+
+
+def _as_kitty(match: re.Match[str]) -> str:
+    if match["digit"]:
+        return f"\x1b[{ord(match['digit'])};3u"
+    return f"\x1b[13;{match['modifier'] or 3}u"
+
+
+class InputParser(XTermParser):
+    """Takes pastes out of the stream whole, and hands on the rest with those keys respelled."""
+
+    _paste: str | None = None
+    """The paste that is arriving, as far as it has come."""
+
+    def feed(self, data: str) -> Iterable[Message]:
+        if not data:
+            yield from super().feed(data)
+            return
+        while data:
+            if self._paste is None:
+                keys, start, data = data.partition(BRACKETED_PASTE_START)
+                if keys:
+                    yield from super().feed(_REWRITTEN.sub(_as_kitty, keys))
+                if start:
+                    self._paste = ""
+            else:
+                # The end mark may have come in two reads.
+                text, end, data = (self._paste + data).partition(BRACKETED_PASTE_END)
+                self._paste = None if end else text
+                if end:
+                    yield events.Paste(text.replace("\x00", ""))
+
+
+def install() -> None:
+    """Let the terminal driver use `InputParser`. No effect where that driver is not used."""
+    try:
+        from textual.drivers import linux_driver
+    except ImportError:
+        return
+    setattr(linux_driver, "XTermParser", InputParser)  # noqa: B010 (not an exported name)
