@@ -1,0 +1,388 @@
+"""The terminal program: it wires the conversation's state to the widgets that draw it.
+
+`run(settings, backend)` is what the command line calls. `ChatApp` passes keys and messages to
+`chat.Chat`, drains the backend some ten times a second, and draws the effects that come out; state
+is in `chat`, `conversation` and `turn`, drawing in `widgets/` and `screens/`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.widgets import TextArea
+
+from chat_tui import commands, effects
+from chat_tui.backends.base import Backend
+from chat_tui.chat import Chat
+from chat_tui.commands import Choice, Command
+from chat_tui.history import PromptHistory
+from chat_tui.settings import Settings
+from chat_tui.widgets.completions import Completions
+from chat_tui.widgets.grid import CompareGrid
+from chat_tui.widgets.lines import Answer, Progress, Waiting
+from chat_tui.widgets.prompt import Prompt
+from chat_tui.widgets.status import StatusLine, figures
+from chat_tui.widgets.transcript import Transcript
+from chat_tui.widgets.welcome import Welcome
+
+if TYPE_CHECKING:
+    from textual.command import Provider
+
+DRAINS_PER_SECOND = 10
+IDLE_DRAINS_PER_SECOND = 4
+STATUS_EVERY = 3
+"""Drains between two updates of figures that change with every token: calmer to read."""
+
+
+def _palette_commands() -> type[Provider]:
+    # Imported when it is first opened: it is not needed for the first frame.
+    from chat_tui.screens.palette import PaletteCommands
+
+    return PaletteCommands
+
+
+class ChatApp(App[None]):
+    """One conversation on one screen."""
+
+    TITLE = "chat-tui"
+    CSS_PATH = "chat.tcss"
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_palette_commands}
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(f"alt+{n}", f"pick({n - 1})", f"Pick answer {n}", show=False, priority=True)
+            for n in range(1, 10)
+        ),
+        Binding("escape", "stop", "Stop; keep what is there"),
+        Binding("ctrl+c", "interrupt", "Stop a running answer; copy a selection", priority=True),
+        Binding("f1", "help", "Keys and commands"),
+        Binding("ctrl+q", "quit", "Quit", priority=True),
+    ]
+
+    def __init__(
+        self,
+        settings: Settings,
+        backend: Backend,
+        *,
+        load_sent: bool = False,
+        history: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self.chat = Chat(backend, settings, load_sent=load_sent, clock=clock)
+        self._backend = backend
+        self._past = PromptHistory(history)
+        self._ticks = 0
+
+    def compose(self) -> ComposeResult:
+        completions = Completions(id="completions")
+        with Vertical():
+            yield Welcome(id="welcome")
+            yield Transcript(id="transcript")
+            yield CompareGrid(id="grid")
+            yield Progress(id="progress")
+            yield Waiting(id="waiting")
+            yield Answer(id="answer")
+            yield completions
+            yield Prompt(completions, self._past, self._complete, id="prompt")
+            yield StatusLine(id="status")
+
+    def on_mount(self) -> None:
+        # Looked up once: the drain runs ten times a second.
+        self.transcript = self.query_one(Transcript)
+        self.grid = self.query_one(CompareGrid)
+        self.prompt = self.query_one(Prompt)
+        self.answer = self.query_one(Answer)
+        self.screen.add_class("-empty")
+        self.prompt.focus()
+        self._redraw()
+        self._tick()
+
+    # Draining and drawing.
+
+    def _tick(self) -> None:
+        self.drain()
+        rate = DRAINS_PER_SECOND if self.chat.busy else IDLE_DRAINS_PER_SECOND
+        self.set_timer(1 / rate, self._tick)
+
+    def drain(self) -> None:
+        """Take what the backend has to say, and draw it."""
+        events = self._backend.drain()
+        for event in events:
+            self.chat.take(event)
+        self._ticks += 1
+        if self._draw() or self._ticks % STATUS_EVERY == 0:
+            self._redraw()
+
+    def _draw(self) -> bool:
+        """Draw the effects. True if more than text came."""
+        more = False
+        for effect in self.chat.effects():
+            more = more or not isinstance(effect, effects.Fed)
+            self._draw_one(effect)
+        self.grid.paint()
+        return more
+
+    def _draw_one(self, effect: effects.Effect) -> None:
+        match effect:
+            case effects.Fed(row, text, forced):
+                self.grid.pane(row).feed(text, forced)
+            case effects.Called(row, number, call):
+                self.grid.pane(row).set_call(number, call)
+            case effects.RowEnded(row, reason, text):
+                self.grid.pane(row).finish(reason, text)
+            case effects.Picked(row):
+                for index, pane in enumerate(self.grid.panes):
+                    pane.set_picked(index == row)
+            case effects.Began(turn):
+                self.transcript.add_user(turn.user)
+                self.grid.start(turn.samples, turn.labels)
+                self.screen.remove_class("-empty").add_class("-answering")
+            case effects.Kept(turn):
+                answer = turn.answer
+                of = f"{answer.index + 1} of {len(turn.samples)}" if len(turn.samples) > 1 else ""
+                self.transcript.add_answer(answer.text, answer.calls, answer.forced, of)
+                self._close_grid()
+            case effects.Withdrawn():
+                self.transcript.add_notice("Stopped before the first token.", "info")
+                self._close_grid()
+            case effects.Cleared():
+                self.transcript.clear()
+                self._close_grid()
+                self.screen.add_class("-empty")
+            case effects.Returned(text):
+                self.prompt.give_back(text)
+            case effects.Noted(text, kind):
+                self.screen.remove_class("-empty")
+                self.transcript.add_notice(text, kind)
+            case effects.Told(text, kind):
+                self.answer.tell(text, kind)
+            case effects.Overflow():
+                self._ask_about(effect)
+
+    def _close_grid(self) -> None:
+        if self.grid.has_focus_within:
+            self.prompt.focus()
+        self.grid.clear()
+        self.screen.remove_class("-answering")
+
+    def _redraw(self) -> None:
+        """Everything that is a function of the state alone."""
+        chat = self.chat
+        self.query_one(StatusLine).figures = figures(chat)
+        self.query_one(Progress).state = chat.loading
+        self.query_one(Welcome).show(chat.info, chat.settings.samples)
+        until = "sent when the model is ready" if chat.phase == "loading" else "sent next"
+        self.query_one(Waiting).show(chat.queue, until)
+        self.prompt.waiting = bool(chat.queue)
+        self.prompt.tell_state(*hints(chat, self.grid.focused_index))
+
+    # What the user does.
+
+    def act(self, call: Callable[[], object]) -> None:
+        """Let something happen in `chat`, and draw what comes of it."""
+        call()
+        self._draw()
+        self._redraw()
+
+    def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
+        self.answer.hush()
+        match commands.interpret(message.text):
+            case commands.Complaint(line):
+                self.answer.tell(line, "warning")
+                return
+            case commands.Message(text):
+                self.prompt.clear_text()
+                self.act(lambda: self.chat.send(text))
+            case commands.SetValue(command, value):
+                self.prompt.clear_text()
+                self.act(lambda: self.chat.change(command.setting, value))
+                self._tell_value(command)
+            case commands.Question(command):
+                self.prompt.clear_text()
+                self._tell_value(command)
+            case commands.Act(command, argument):
+                if self._run_command(command, argument):
+                    self.prompt.clear_text()
+
+    def _run_command(self, command: Command, argument: str) -> bool:
+        """Run one of the commands that are no settings. False keeps the text in the prompt."""
+        match command.name:
+            case "new":
+                self.act(self.chat.new)
+            case "help":
+                self.action_help()
+            case "quit":
+                self.exit()
+            case "save":
+                return self._save(argument)
+        return True
+
+    def _tell_value(self, command: Command) -> None:
+        if command.show is not None:
+            self.answer.tell(f"{command.name}: {command.show(self.chat.settings)}", "info")
+
+    def _save(self, argument: str) -> bool:
+        path = Path(argument).expanduser()
+        settings, info = self.chat.settings, self.chat.info
+        try:
+            self.chat.conversation.save(
+                path,
+                model=info.name if info is not None else settings.model,
+                system=settings.system,
+                tools=settings.tools,
+            )
+        except FileExistsError:
+            self.answer.tell(f"{path} exists already; nothing was written.", "warning")
+            return False
+        except OSError as error:
+            self.answer.tell(f"{path} cannot be written: {error.strerror}.", "error")
+            return False
+        turns = len(self.chat.conversation.turns)
+        self.answer.tell(f"{turns} turn{'s' * (turns != 1)} written to {path}.", "info")
+        return True
+
+    def _complete(self, text: str) -> tuple[Sequence[Choice], str]:
+        settings = self.chat.settings
+        return commands.complete(text, settings), commands.usage_hint(text, settings)
+
+    def start_command(self, command: Command) -> None:
+        """From the palette: run a command, or put it into the prompt for its argument."""
+        if command.argument:
+            self.prompt.focus()
+            self.prompt.replace_text(f"/{command.name} ")
+            self.prompt.offer()
+        else:
+            self._run_command(command, "")
+
+    def on_prompt_edited(self) -> None:
+        self.answer.hush()
+
+    def on_prompt_take_back(self) -> None:
+        text = self.chat.take_back()
+        if text is not None:
+            self.prompt.give_back(text)
+        self._redraw()
+
+    def on_compare_grid_picked(self, message: CompareGrid.Picked) -> None:
+        self.action_pick(message.index)
+
+    def on_compare_grid_focus_moved(self, message: CompareGrid.FocusMoved) -> None:
+        self.chat.focused = message.index
+        self._redraw()
+
+    def action_pick(self, index: int) -> None:
+        self.act(lambda: self.chat.pick(index))
+        self.prompt.focus()
+
+    def action_stop(self) -> None:
+        if not self.chat.stop() and self.screen is self.screen_stack[0]:
+            self.prompt.focus()
+
+    def action_interrupt(self) -> None:
+        """Ctrl+C: stop what runs; else copy what is selected; else say how to leave."""
+        if self.chat.stop():
+            return
+        focused = self.focused
+        selected = self.screen.get_selected_text() or (
+            focused.selected_text if isinstance(focused, TextArea) else ""
+        )
+        if selected:
+            self.copy_to_clipboard(selected)
+            self.answer.tell("Copied.", "info")
+        else:
+            self.answer.tell("Ctrl+Q quits.", "info")
+
+    def action_focus_next(self) -> None:
+        self._move_focus(1)
+
+    def action_focus_previous(self) -> None:
+        self._move_focus(-1)
+
+    def _move_focus(self, step: int) -> None:
+        """Tab goes round prompt, answers, transcript; on other screens as ever."""
+        if len(self.screen_stack) > 1:
+            if step > 0:
+                self.screen.focus_next()
+            else:
+                self.screen.focus_previous()
+            return
+        stops = [place for place in (self.prompt, self.grid, self.transcript) if place.display]
+        if not self.grid.panes:
+            stops.remove(self.grid)
+        here = next(
+            (place for place in stops if place.has_focus or place.has_focus_within), self.prompt
+        )
+        there = stops[(stops.index(here) + step) % len(stops)]
+        if there is self.grid:
+            self.grid.focus_pane(self.grid.focused_index)
+        else:
+            there.focus()
+
+    def action_help(self) -> None:
+        from chat_tui.screens.help import HelpScreen, command_rows, rows_of
+
+        if isinstance(self.screen, HelpScreen):
+            return
+        sections: Iterable[tuple[str, Sequence[tuple[str, str]]]] = (
+            ("Everywhere", rows_of(self.BINDINGS)),
+            ("In the prompt", rows_of(Prompt.BINDINGS)),
+            ("In the answers (Tab)", rows_of(CompareGrid.BINDINGS)),
+            ("Commands", command_rows()),
+        )
+        self.push_screen(HelpScreen(list(sections)))
+
+    def _ask_about(self, overflow: effects.Overflow) -> None:
+        from chat_tui.screens.overflow import OverflowScreen
+
+        def answered(drop: bool | None) -> None:
+            self.act(self.chat.drop_oldest if drop else self.chat.decline)
+
+        self.push_screen(OverflowScreen(overflow), answered)
+
+
+def hints(chat: Chat, focused: int) -> tuple[str, list[str]]:
+    """What the prompt's frame says: how answers are sampled, and what the keys do now."""
+    settings = chat.settings
+    samples = "1 answer" if settings.samples == 1 else f"{settings.samples} answers"
+    top_k = "all tokens" if settings.top_k is None else f"top-k {settings.top_k}"
+    title = f"{samples} · T {commands.show_temperatures(settings.temperatures)} · {top_k}"
+    if settings.seed is not None:
+        title += f" · seed {settings.seed}"
+    turn = chat.turn
+    if turn is None or not turn.started:
+        return title, ["Enter sends", "Ctrl+J new line", "F1 help"]
+    picks = f"Alt+1–{min(turn.samples, 9)} picks"
+    if turn.picked is None:
+        stops = ["Esc stops"] if chat.running else []
+        return title, [f"Enter continues with answer {focused + 1}", picks, *stops]
+    return title, ["Esc stops", "Enter queues"]
+
+
+def run(settings: Settings, backend: Backend) -> int:
+    """Run the program until the user leaves; returns the exit code.
+
+    `settings.load()` has been sent to `backend` already: the engine starts while this module is
+    being imported. `backend` is closed at the end.
+    """
+    from chat_tui import terminal
+    from engine.errors import EngineError
+    from engine.paths import state_dir
+
+    terminal.install()
+    try:
+        history: Path | None = state_dir() / "prompts.jsonl"
+    except EngineError:
+        history = None
+    app = ChatApp(settings, backend, load_sent=True, history=history)
+    try:
+        app.run()
+    finally:
+        backend.close()
+    return app.return_code or 0
