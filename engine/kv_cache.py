@@ -122,13 +122,11 @@ class KVCache:
         for name, dim in (("layers", 0), ("KV heads", 3), ("head size", 4)):
             if self.k.size(dim) != other.k.size(dim):
                 raise CacheMismatchError(
-                    f"Cannot prefill: {name} differ, {self.k.size(dim)} here"
-                    f" and {other.k.size(dim)} there."
+                    f"Cannot prefill: {name}: {self.k.size(dim)} here, {other.k.size(dim)} there."
                 )
         if other.batch not in (1, self.batch):
             raise CacheMismatchError(
-                f"Cannot prefill: batch differs, {self.batch} here"
-                f" and {other.batch} there (1 or equal is needed)."
+                f"Cannot prefill: batch: {self.batch} here, {other.batch} there (1 would do)."
             )
         if other.length > self.seq:
             raise CacheMismatchError(
