@@ -57,8 +57,8 @@ class Variant:
     """One published form of the architecture.
 
     Attributes:
-        name: V0 to V6; V3e is the side branch of a day.
-        trained: when nanochat's master branch trained it.
+        name: V0 to V6. V1 lived for hours; V3e was tried for a day, then V3 went on.
+        since: when it came to nanochat's master branch.
         rotary_base: of the rotary frequencies.
         qk_scale: q and k are multiplied by it after their norm, which sharpens attention.
         softcap: logits are kept within plus and minus this.
@@ -73,7 +73,7 @@ class Variant:
     """
 
     name: str
-    trained: str
+    since: str
     rotary_base: float
     qk_scale: float
     softcap: float
@@ -84,22 +84,27 @@ class Variant:
     bigram: bool
     smear: bool
 
+    @property
+    def min_width(self) -> int:
+        """Channels that its gates read."""
+        return max(self.gate_channels, SMEAR_CHANNELS if self.smear else 0)
+
 
 _third, _quarter = partial(_rounded_up, parts=3), partial(_rounded_up, parts=4)
 
 # fmt: off
 VARIANTS: dict[str, Variant] = {variant.name: variant for variant in (
-    #                                         rotary   q,k            short     lamb-  gate         bi-    smear,
-    #        name   trained                   base     scale  cap     window    das    over  scale  gram   backout
-    Variant("V0",  "2025-10-13 to 2026-01-11",  1e4,   1.00,  15.0,  None,      False,   0,  0.0,   False, False),
-    Variant("V1",  "2026-01-11, for hours",     1e4,   1.00,  15.0,  None,      True,    0,  0.0,   False, False),
-    Variant("V2",  "2026-01-11 to 2026-01-18",  1e4,   1.00,  15.0,  _half,     True,    0,  0.0,   False, False),
-    Variant("V3",  "2026-01-18 to 2026-03-03",  1e4,   1.00,  15.0,  _half,     True,   32,  2.0,   False, False),
-    Variant("V3e", "2026-01-27 to 2026-01-28",  1e4,   1.00,  15.0,  _half,     True,   32,  2.0,   True,  False),
-    Variant("V4",  "2026-03-03 to 2026-03-09",  1e4,   1.00,  20.0,  _half,     True,   32,  2.0,   False, False),
-    Variant("V5",  "2026-03-09 to 2026-03-14",  1e5,   1.15,  15.0,  _third,    True,   12,  3.0,   False, False),
-    Variant("V6",  "since 2026-03-14",          1e5,   1.20,  15.0,  _quarter,  True,   12,  3.0,   False, True),
-)}  # noqa: E501
+    #                            rotary q,k         short     lamb-  gates      bi-    smear,
+    #       name   since         base   scale cap   window    das    of  times  gram   backout
+    Variant("V0",  "2025-10-13", 1e4,   1.00, 15.0, None,     False,  0, 0.0,   False, False),
+    Variant("V1",  "2026-01-11", 1e4,   1.00, 15.0, None,     True,   0, 0.0,   False, False),
+    Variant("V2",  "2026-01-11", 1e4,   1.00, 15.0, _half,    True,   0, 0.0,   False, False),
+    Variant("V3",  "2026-01-18", 1e4,   1.00, 15.0, _half,    True,  32, 2.0,   False, False),
+    Variant("V3e", "2026-01-27", 1e4,   1.00, 15.0, _half,    True,  32, 2.0,   True,  False),
+    Variant("V4",  "2026-03-03", 1e4,   1.00, 20.0, _half,    True,  32, 2.0,   False, False),
+    Variant("V5",  "2026-03-09", 1e5,   1.15, 15.0, _third,   True,  12, 3.0,   False, False),
+    Variant("V6",  "2026-03-14", 1e5,   1.20, 15.0, _quarter, True,  12, 3.0,   False, True),
+)}
 # fmt: on
 
 
@@ -140,9 +145,9 @@ class Config:
         if variant.short_window is None:
             return [UNLIMITED] * self.n_layer
         widths = {"S": variant.short_window(self.sequence_len), "L": self.sequence_len}
-        pattern = self.window_pattern[: self.n_layer]
-        tiled = [pattern[layer % len(pattern)] for layer in range(self.n_layer - 1)]
-        return [(widths[letter], 0) for letter in [*tiled, "L"]]
+        pattern = self.window_pattern
+        letters = [pattern[layer % len(pattern)] for layer in range(self.n_layer - 1)]
+        return [(widths[letter], 0) for letter in [*letters, "L"]]
 
 
 def tensor_shapes(config: Config, variant: Variant) -> dict[str, tuple[int, ...]]:
@@ -375,8 +380,8 @@ class NanochatModel:
     def _smear(self, x: Tensor, gate: Tensor, cache: Cache) -> Tensor:
         """Add to each normed embedding (B, T, C) a gated share of the one before it.
 
-        nanochat does not smear the first token of a longer chunk that continues a cache, though in
-        training that token was smeared; here the embedding before it is always taken from the cache.
+        nanochat does not smear the first token of a longer chunk that continues a cache, though it
+        was trained with every token smeared; here the embedding before it comes from the cache.
         """
         previous = cache.state.get(PREV_EMBEDDING)
         if previous is None:
