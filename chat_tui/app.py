@@ -23,6 +23,7 @@ from chat_tui.chat import Chat
 from chat_tui.commands import Choice, Command
 from chat_tui.history import PromptHistory
 from chat_tui.settings import Settings
+from chat_tui.theme import DARK
 from chat_tui.widgets.completions import Completions
 from chat_tui.widgets.grid import CompareGrid
 from chat_tui.widgets.lines import Answer, Progress, Waiting
@@ -75,6 +76,8 @@ class ChatApp(App[None]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
+        self.register_theme(DARK)
+        self.theme = DARK.name
         self.chat = Chat(backend, settings, load_sent=load_sent, clock=clock)
         self._backend = backend
         self._past = PromptHistory(history)
@@ -94,12 +97,17 @@ class ChatApp(App[None]):
             yield StatusLine(id="status")
 
     def on_mount(self) -> None:
-        # Looked up once: the drain runs ten times a second.
+        # Looked up once: queries go to the screen on top, which may be the help.
+        self.main = self.screen
         self.transcript = self.query_one(Transcript)
         self.grid = self.query_one(CompareGrid)
         self.prompt = self.query_one(Prompt)
         self.answer = self.query_one(Answer)
-        self.screen.add_class("-empty")
+        self.status = self.query_one(StatusLine)
+        self.progress = self.query_one(Progress)
+        self.waiting = self.query_one(Waiting)
+        self.welcome = self.query_one(Welcome)
+        self.main.add_class("-empty")
         self.prompt.focus()
         self._redraw()
         self._tick()
@@ -143,7 +151,7 @@ class ChatApp(App[None]):
             case effects.Began(turn):
                 self.transcript.add_user(turn.user)
                 self.grid.start(turn.samples, turn.labels)
-                self.screen.remove_class("-empty").add_class("-answering")
+                self.main.remove_class("-empty").add_class("-answering")
             case effects.Kept(turn):
                 answer = turn.answer
                 of = f"{answer.index + 1} of {len(turn.samples)}" if len(turn.samples) > 1 else ""
@@ -155,11 +163,11 @@ class ChatApp(App[None]):
             case effects.Cleared():
                 self.transcript.clear()
                 self._close_grid()
-                self.screen.add_class("-empty")
+                self.main.add_class("-empty")
             case effects.Returned(text):
                 self.prompt.give_back(text)
             case effects.Noted(text, kind):
-                self.screen.remove_class("-empty")
+                self.main.remove_class("-empty")
                 self.transcript.add_notice(text, kind)
             case effects.Told(text, kind):
                 self.answer.tell(text, kind)
@@ -170,16 +178,16 @@ class ChatApp(App[None]):
         if self.grid.has_focus_within:
             self.prompt.focus()
         self.grid.clear()
-        self.screen.remove_class("-answering")
+        self.main.remove_class("-answering")
 
     def _redraw(self) -> None:
         """Everything that is a function of the state alone."""
         chat = self.chat
-        self.query_one(StatusLine).figures = figures(chat)
-        self.query_one(Progress).state = chat.loading
-        self.query_one(Welcome).show(chat.info, chat.settings.samples)
+        self.status.figures = figures(chat)
+        self.progress.state = chat.loading
+        self.welcome.show(chat.info, chat.settings.samples)
         until = "sent when the model is ready" if chat.phase == "loading" else "sent next"
-        self.query_one(Waiting).show(chat.queue, until)
+        self.waiting.show(chat.queue, until)
         self.prompt.waiting = bool(chat.queue)
         self.prompt.tell_state(*hints(chat, self.grid.focused_index))
 
@@ -282,7 +290,7 @@ class ChatApp(App[None]):
         self.prompt.focus()
 
     def action_stop(self) -> None:
-        if not self.chat.stop() and self.screen is self.screen_stack[0]:
+        if not self.chat.stop() and self.screen is self.main:
             self.prompt.focus()
 
     def action_interrupt(self) -> None:

@@ -62,6 +62,7 @@ class Chat:
         focused: the row that is continued where none was picked; the screen sets it.
         phase: whether there is a model to ask.
         loading: the last word on the model's way here, while `phase` is "loading".
+        stopped: the engine's process is gone; the next message starts it anew.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Chat:
         self._asks = 0
         self._loads = 0
         self._effects: list[Effect] = []
+        self.stopped = False
         self._loaded = ""
         if load_sent:
             self._loads, self.phase = 1, "loading"
@@ -197,7 +199,7 @@ class Chat:
             case Ready():
                 self._ready(event)
             case Died():
-                self._loads, self.phase, self.loading = 0, "absent", None
+                self._loads, self.phase, self.loading, self.stopped = 0, "absent", None, True
                 self._lose(event.reason)
             case Failed(ask=None):
                 self._load_failed(event)
@@ -267,8 +269,12 @@ class Chat:
         self._note(reason, "error")
         turn = self.turn
         if turn is not None and not turn.over:
-            for row in (row for row, state in enumerate(turn.rows) if state.reason is None):
-                self._effects.append(RowEnded(row, None, ""))
+            if turn.started:
+                self._effects += [
+                    RowEnded(row, None, "")
+                    for row, state in enumerate(turn.rows)
+                    if state.reason is None
+                ]
             turn.end(lost=reason)
             if turn.empty:
                 self._withdraw(turn)
@@ -279,8 +285,7 @@ class Chat:
 
     def _load(self) -> None:
         self._loads += 1
-        self.phase = "loading"
-        self.loading = None
+        self.phase, self.loading, self.stopped = "loading", None, False
         self._backend.send(self.settings.load())
 
     def _settle(self) -> None:

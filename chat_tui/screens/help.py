@@ -17,9 +17,10 @@ from chat_tui.commands import COMMANDS
 
 Section = tuple[str, Sequence[tuple[str, str]]]
 
+WIDTH = 78
+
 _NAMES = {
-    "shift+enter": "Shift+Enter",
-    "alt+enter": "Alt+Enter",
+    "enter": "Enter",
     "pageup": "PgUp",
     "pagedown": "PgDn",
     "escape": "Esc",
@@ -28,14 +29,11 @@ _NAMES = {
 
 def key_name(key: str) -> str:
     """A key as it is printed on the keyboard: `ctrl+j` is Ctrl+J."""
-    if key in _NAMES:
-        return _NAMES[key]
     *modifiers, last = key.split("+")
-    shown = format_key(last) if len(last) > 1 else last
-    if modifiers and len(shown) == 1:
-        shown = shown.upper()
-    words = [*(modifier.capitalize() for modifier in modifiers)]
-    return "+".join([*words, shown.capitalize() if len(shown) > 1 else shown])
+    shown = _NAMES.get(last) or (format_key(last).capitalize() if len(last) > 1 else last)
+    if modifiers:
+        shown = shown[0].upper() + shown[1:]
+    return "+".join([*(modifier.capitalize() for modifier in modifiers), shown])
 
 
 def rows_of(bindings: Iterable[BindingType]) -> list[tuple[str, str]]:
@@ -74,7 +72,7 @@ class HelpScreen(ModalScreen[None]):
     HelpScreen {
         align: center middle;
         & > VerticalScroll {
-            width: 76; max-width: 96%; height: auto; max-height: 92%; padding: 1 2;
+            width: 78; max-width: 96%; height: auto; max-height: 92%; padding: 1 2;
             border: round $primary; border-title-color: $text-primary;
             border-subtitle-color: $foreground 60%;
             background: $surface; scrollbar-size: 1 1;
@@ -90,21 +88,29 @@ class HelpScreen(ModalScreen[None]):
         with VerticalScroll() as box:
             box.border_title = "Keys and commands"
             box.border_subtitle = "Esc closes"
-            yield Static(self._content(), markup=False)
+            yield Static(self.content(), markup=False)
 
-    def _content(self) -> Content:
+    def content(self) -> Content:
         wide = max(len(keys) for _, rows in self._sections for keys, _ in rows)
-        wide = min(wide, max(14, self.app.size.width // 2 - 8))
+        room = min(WIDTH, self.app.size.width * 96 // 100) - 8
         lines: list[Content] = []
         for title, rows in self._sections:
             lines += [Content("")] if lines else []
             lines.append(Content.styled(title, "bold $primary"))
             for keys, what in rows:
-                lines.append(
-                    Content.assemble(
-                        (f"{keys:<{wide}}  ", "$foreground"), (what, "$foreground 65%")
+                if wide + 26 <= room:
+                    keys, lead = f"{keys:<{wide}}  ", wide + 2
+                else:
+                    # Too narrow for two columns: what a key does stands under it.
+                    lines.append(Content.styled(keys, "$foreground"))
+                    keys, lead = "  ", 2
+                for line in Content(what).wrap(max(room - lead, 10)):
+                    lines.append(
+                        Content.assemble(
+                            (keys, "$foreground"), (line.plain.strip(), "$foreground 60%")
+                        )
                     )
-                )
+                    keys = " " * lead
         return Content("\n").join(lines)
 
     def action_scroll(self, step: int) -> None:

@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from chat_tui.commands import Choice
 
-MAX_ROWS = 8
+MAX_ROWS = 12
 
 
 class Completions(Static):
@@ -28,7 +28,7 @@ class Completions(Static):
         width: auto;
         max-width: 100%;
         height: auto;
-        padding: 0 1;
+        text-wrap: nowrap;
         margin: 0 1;
         background: $panel;
         color: $foreground;
@@ -49,7 +49,7 @@ class Completions(Static):
     def first(self) -> Choice | None:
         return self._choices[0] if self._choices else None
 
-    def offer(self, choices: Sequence[Choice], hint: str, *, highlight: bool = True) -> None:
+    def offer(self, choices: Sequence[Choice], hint: str) -> None:
         """Show these, or nothing."""
         self._choices = list(choices)
         self._hint = hint
@@ -69,22 +69,28 @@ class Completions(Static):
         return True
 
     def _show(self) -> None:
+        room = max(self.app.size.width - 4, 10)
         place = self._place or 0
         top = max(0, min(place - MAX_ROWS + 1, len(self._choices) - MAX_ROWS))
-        rows = self._choices[top : top + MAX_ROWS]
         wide = max((len(choice.label) for choice in self._choices), default=0)
         lines: list[Content] = []
-        for index, choice in enumerate(rows, top):
-            label = f" {choice.label:<{wide}}  "
-            if index == self._place:
-                line = Content.assemble(
-                    (label, "bold $primary"), (f"{choice.summary} ", "$foreground")
-                ).stylize("on $primary 20%")
-            else:
-                line = Content.assemble(label, (f"{choice.summary} ", "$foreground 60%"))
-            lines.append(line)
+        for choice in self._choices[top : top + MAX_ROWS]:
+            chosen = choice is self.chosen
+            label = f" {choice.label:<{wide}} "
+            summary = f" {choice.summary} " if choice.summary else ""
+            lines.append(
+                Content.assemble(
+                    (label, "bold $primary" if chosen else "$foreground 90%"),
+                    (summary, "$foreground 90%" if chosen else "$foreground 55%"),
+                )
+            )
         if self._hint:
-            lines.append(Content.styled(f" {self._hint} ", "$foreground 60%"))
+            lines.append(Content.styled(f" {self._hint} ", "$foreground 55%"))
+        lines = [line.truncate(room, ellipsis=True) for line in lines]
+        full = max((line.cell_length for line in lines), default=0)
+        lines = [line.pad_right(full - line.cell_length) for line in lines]
+        if self._place is not None:
+            lines[place - top] = lines[place - top].stylize("on $primary 18%")
         self.update(Content("\n").join(lines))
         self.styles.offset = (0, -len(lines))
         self.display = bool(lines)

@@ -76,7 +76,7 @@ class Waiting(Static):
             more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
             self.update(
                 Content.assemble(
-                    ("⧗ ", "$warning"),
+                    ("queued  ", "$warning"),
                     (first if len(first) <= 60 else first[:59] + "…", "$foreground 90%"),
                     f"{more} · {until} · ↑ takes it back",
                 )

@@ -49,7 +49,7 @@ def figures(chat: Chat) -> Figures:
     if chat.phase == "loading":
         activity = "loading"
     elif chat.phase == "absent":
-        activity = "no model"
+        activity = "engine stopped" if chat.stopped else "no model"
     elif chat.turn is not None and chat.running:
         state = "running"
         done, total = chat.turn.prefilled

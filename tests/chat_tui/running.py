@@ -1,0 +1,76 @@
+"""The app under a test's control: a fake backend, a pilot, and a way to let things settle."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from chat_tui.app import ChatApp
+from chat_tui.settings import Settings
+from tests.chat_tui.fakes import FakeBackend
+
+
+@dataclass
+class Running:
+    """What a test acts on."""
+
+    app: ChatApp
+    backend: FakeBackend
+    pilot: Pilot[None]
+
+    async def settle(self) -> None:
+        """Let everything that was said or pressed take effect."""
+        self.app.drain()
+        await self.pilot.pause()
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    async def type(self, text: str) -> None:
+        """Type `text`, as fast as only a test does."""
+        self.app.prompt.insert(text)
+        await self.settle()
+
+    async def send(self, text: str) -> None:
+        await self.type(text)
+        await self.press("enter")
+
+    @property
+    def text(self) -> str:
+        return self.app.prompt.text
+
+    @property
+    def told(self) -> str:
+        """The line above the prompt, if it is shown."""
+        return str(self.app.answer.render()) if self.app.answer.display else ""
+
+    @property
+    def hint(self) -> str:
+        return str(self.app.prompt.border_subtitle)
+
+    @property
+    def kept(self) -> list[str]:
+        return [turn.answer.text for turn in self.app.chat.conversation.turns]
+
+
+@asynccontextmanager
+async def running(
+    settings: Settings | None = None,
+    *,
+    size: tuple[int, int] = (100, 30),
+    ready: bool = True,
+    history: Path | None = None,
+) -> AsyncIterator[Running]:
+    backend = FakeBackend()
+    app = ChatApp(settings or Settings(), backend, history=history)
+    async with app.run_test(size=size) as pilot:
+        run = Running(app, backend, pilot)
+        if ready:
+            backend.ready()
+        await run.settle()
+        yield run

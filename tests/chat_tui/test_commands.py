@@ -1,0 +1,137 @@
+"""What a line of the prompt means, and what is offered while it is typed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from chat_tui.commands import (
+    BY_NAME,
+    COMMANDS,
+    Act,
+    Complaint,
+    Message,
+    Question,
+    SetValue,
+    complete,
+    interpret,
+    usage_hint,
+)
+from chat_tui.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("/samples 8", 8),
+        ("/temp 0", (0.0,)),
+        ("/temp 0.2,0.7, 1.0", (0.2, 0.7, 1.0)),
+        ("/temp .5", (0.5,)),
+        ("/topk 40", 40),
+        ("/topk all", None),
+        ("/seed 42", 42),
+        ("/seed random", None),
+        ("/system You are terse.", "You are terse."),
+        ("/system line one\nline two", "line one\nline two"),
+        ("/system default", None),
+        ("/tools off", False),
+        ("/TOOLS On", True),
+        ("/model ./my model.gguf", "./my model.gguf"),
+    ],
+)
+def test_a_value_is_understood(line: str, value: object) -> None:
+    outcome = interpret(line)
+    assert isinstance(outcome, SetValue)
+    assert outcome.value == value
+    assert hasattr(Settings(), outcome.command.setting)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/samples 0",
+        "/samples 33",
+        "/samples two",
+        "/samples 1e3",
+        "/samples ²",
+        "/samples 99999999999999999999",
+        "/temp -1",
+        "/temp hot",
+        "/temp 0.7,,x",
+        "/temp nan",
+        "/temp 1000",
+        "/topk 0",
+        "/topk -3",
+        "/seed -1",
+        "/seed 9223372036854775808",
+        "/tools maybe",
+        "/new now",
+        "/save",
+    ],
+)
+def test_a_bad_value_is_answered_in_one_line_that_says_what_is_taken(line: str) -> None:
+    outcome = interpret(line)
+    assert isinstance(outcome, Complaint)
+    assert "\n" not in outcome.line
+    assert line.split(" ")[0] in outcome.line
+
+
+def test_an_unknown_command_names_the_nearest() -> None:
+    outcome = interpret("/sampels 4")
+    assert isinstance(outcome, Complaint)
+    assert "/samples?" in outcome.line
+    far = interpret("/usr/local/lib is missing")
+    assert isinstance(far, Complaint)
+    assert "//" in far.line
+
+
+def test_two_slashes_begin_a_message_with_one() -> None:
+    assert interpret("//samples 4") == Message("/samples 4")
+    assert interpret("a /new idea") == Message("a /new idea")
+
+
+def test_a_command_without_its_argument_asks_for_the_value() -> None:
+    assert interpret("/temp") == Question(BY_NAME["temp"])
+    assert interpret("/new ") == Act(BY_NAME["new"], "")
+
+
+def test_every_setting_in_the_table_exists_and_can_be_shown() -> None:
+    fields = {field.name for field in dataclasses.fields(Settings)}
+    for command in COMMANDS:
+        if command.setting:
+            assert command.setting in fields
+            assert command.show is not None
+            assert command.show(Settings())
+
+
+def test_names_complete_as_they_are_typed() -> None:
+    assert [choice.line for choice in complete("/s", Settings())] == [
+        "/samples ",
+        "/seed ",
+        "/system ",
+        "/save ",
+    ]
+    assert len(complete("/", Settings())) == len(COMMANDS)
+    assert complete("hello", Settings()) == []
+    assert complete("//s", Settings()) == []
+    assert complete("/s\nmore", Settings()) == []
+
+
+def test_values_complete_behind_a_name() -> None:
+    assert [choice.line for choice in complete("/tools o", Settings())] == [
+        "/tools on",
+        "/tools off",
+    ]
+    models = complete("/model sm", Settings(), lambda: ["smollm2", "nanochat"])
+    assert [choice.line for choice in models] == ["/model smollm2"]
+    assert complete("/tools on", Settings()) == []
+    assert complete("/nonsense x", Settings()) == []
+
+
+def test_the_current_value_is_shown_while_the_new_one_is_typed() -> None:
+    assert "now 2" in usage_hint("/samples ", Settings())
+    assert "now a long system text with…" in usage_hint(
+        "/system ", Settings(system="a long system text without end\nand more")
+    )
+    assert usage_hint("/samples", Settings()) == ""

@@ -1,0 +1,373 @@
+"""The conversation as exact tokens, and the turn that grows into it; no screen involved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chat_tui.chat import Chat
+from chat_tui.conversation import Conversation, HistoryChangedError, turns_to_drop
+from chat_tui.effects import (
+    Cleared,
+    Effect,
+    Fed,
+    Kept,
+    Noted,
+    Overflow,
+    Picked,
+    Returned,
+    Withdrawn,
+)
+from chat_tui.settings import Settings
+from engine.messages import Died, Failed, Overflowed, ToolCall
+from tests.chat_tui.fakes import CLOSE, PREFACE, FakeBackend, encode, prompt_of
+
+
+class Talk:
+    """A chat with a fake backend and everything that it wanted to have drawn."""
+
+    def __init__(self, settings: Settings | None = None, *, ready: bool = True) -> None:
+        self.backend = FakeBackend()
+        self.now = 0.0
+        self.chat = Chat(self.backend, settings or Settings(), clock=lambda: self.now)
+        self.effects: list[Effect] = []
+        if ready:
+            self.backend.ready()
+            self.drain()
+
+    def drain(self) -> None:
+        for event in self.backend.drain():
+            self.chat.take(event)
+        self.effects += self.chat.effects()
+
+    def ask(self, text: str, *answers: str, pick: int | None = None) -> None:
+        self.chat.send(text)
+        self.drain()
+        self.backend.answer(*answers)
+        self.drain()
+        if pick is not None:
+            self.chat.pick(pick)
+            self.drain()
+
+    def seen(self, kind: type[Effect]) -> list[Effect]:
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+
+@pytest.fixture
+def talk() -> Talk:
+    return Talk()
+
+
+def test_the_picked_answer_is_kept_as_the_ids_that_were_generated(talk: Talk) -> None:
+    talk.ask("Hi", "one two", "three four", pick=1)
+    (turn,) = talk.chat.conversation.turns
+    assert turn.answer.text == "three four"
+    assert turn.answer.tokens == (1000 + sum(map(ord, "three")), 1000 + sum(map(ord, " four")))
+    prompt = prompt_of((), "Hi")
+    assert talk.chat.conversation.tokens == [*prompt, *turn.answer.tokens, CLOSE]
+    assert talk.chat.conversation.mask == [0] * len(prompt) + [1, 1, 0]
+
+
+def test_the_next_ask_carries_those_ids_and_the_list_only_grows(talk: Talk) -> None:
+    talk.ask("Hi", "one", "two", pick=1)
+    before = list(talk.chat.conversation.tokens)
+    talk.ask("More", "three", "four", pick=0)
+    (exchange,) = talk.backend.ask.history
+    assert exchange.tokens == talk.chat.conversation.turns[0].answer.tokens
+    assert talk.chat.conversation.tokens[: len(before)] == before
+    assert sum(talk.chat.conversation.mask) == 2
+    assert not talk.seen(Noted)
+
+
+def test_forced_tokens_are_kept_with_mask_zero_and_their_span(talk: Talk) -> None:
+    talk.chat.send("12*7?")
+    talk.drain()
+    talk.backend.start()
+    talk.backend.step("<<12*7=", "It")
+    call = ToolCall(0, 9, "12*7", "84", True)
+    talk.backend.step("84>>", " is", forced=[0], calls=[(0, 0, call)])
+    talk.backend.step(" ok", " 84")
+    talk.backend.finish()
+    talk.drain()
+    talk.chat.pick(0)
+    answer = talk.chat.conversation.turns[0].answer
+    assert answer.mask == (1, 0, 1)
+    assert answer.forced == ((7, 11),)
+    assert answer.calls == (call,)
+    assert talk.seen(Fed)[2] == Fed(0, "84>>", True)
+
+
+def test_a_prompt_that_does_not_continue_the_conversation_is_reported(talk: Talk) -> None:
+    talk.ask("Hi", "one", "two", pick=0)
+    talk.chat.send("More")
+    talk.backend.start(prompt=[*PREFACE, *encode("something else entirely, and longer")])
+    talk.drain()
+    (note,) = talk.seen(Noted)
+    assert isinstance(note, Noted)
+    assert "differs from the conversation at token 4" in note.text
+
+
+def test_another_preface_is_no_difference() -> None:
+    conversation = Conversation(tokens=[9, 9, 9, 2, 5, 4], preface_tokens=3)
+    conversation.check([9, 2, 5, 4, 2, 6], 1)
+    with pytest.raises(HistoryChangedError):
+        conversation.check([9, 2, 5, 3, 2, 6], 1)
+    with pytest.raises(HistoryChangedError):
+        conversation.check([9, 2, 5], 1)
+
+
+def test_dropped_turns_leave_the_history_and_the_prompt_may_shrink(talk: Talk) -> None:
+    talk.ask("first", "one", "two", pick=0)
+    talk.ask("second", "three", "four", pick=0)
+    talk.chat.send("third")
+    talk.drain()
+    talk.backend.say(Overflowed(talk.backend.ask.ask, 2300, 2048, (900, 900, 20)))
+    talk.drain()
+    assert talk.seen(Overflow) == [Overflow("third", 2300, 2048, 1)]
+    talk.chat.drop_oldest()
+    talk.drain()
+    assert [exchange.user for exchange in talk.backend.ask.history] == ["second"]
+    talk.backend.answer("five", "six")
+    talk.drain()
+    talk.chat.pick(0)
+    assert len(talk.chat.conversation.turns) == 2
+    assert talk.chat.conversation.dropped == 1
+    assert sum(talk.chat.conversation.mask) == 2
+    notes = [note.text for note in talk.seen(Noted) if isinstance(note, Noted)]
+    assert notes == ["The oldest turn is no longer part of what the model sees."]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "prompt", "max_tokens", "drop"),
+    [
+        ((500, 500, 500, 20), 2048, None, 1),  # room for an answer is made as well
+        ((100, 100, 1500, 20), 2100, None, 3),
+        ((100, 100, 1500, 20), 2100, 8, 1),
+        ((3000,), 3040, None, None),  # the message alone is too long
+        ((40, 2030), 2080, None, 1),  # little room is better than none
+        ((), 3040, None, None),
+    ],
+)
+def test_how_many_turns_must_go(
+    sizes: tuple[int, ...], prompt: int, max_tokens: int | None, drop: int | None
+) -> None:
+    assert turns_to_drop(Overflowed(1, prompt, 2048, sizes), max_tokens) == drop
+
+
+def test_declining_gives_the_message_back(talk: Talk) -> None:
+    talk.chat.send("too long")
+    talk.drain()
+    talk.backend.say(Overflowed(talk.backend.ask.ask, 3000, 2048, (2990,)))
+    talk.drain()
+    talk.chat.decline()
+    talk.drain()
+    assert talk.seen(Returned) == [Returned("too long")]
+    assert talk.chat.turn is None
+
+
+def test_picking_early_cancels_the_other_rows_and_waits_for_the_picked_one(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    talk.backend.start()
+    talk.backend.step("a", "b")
+    talk.drain()
+    talk.chat.pick(1)
+    assert talk.backend.cancels == [0]
+    talk.backend.end_row(0, "cancelled")
+    talk.backend.step("", "c")
+    talk.drain()
+    assert not talk.seen(Kept)
+    talk.backend.finish()
+    talk.drain()
+    assert talk.chat.conversation.turns[0].answer.text == "bc"
+
+
+def test_a_message_sent_meanwhile_waits_until_the_picked_row_has_ended(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    talk.backend.start()
+    talk.backend.step("a", "b")
+    talk.drain()
+    talk.chat.focused = 1
+    talk.chat.send("And then?")
+    talk.drain()
+    assert talk.seen(Picked) == [Picked(1)]
+    assert list(talk.chat.queue) == ["And then?"]
+    assert len(talk.backend.asks) == 1
+    talk.backend.finish()
+    talk.drain()
+    assert talk.backend.ask.text == "And then?"
+    assert talk.backend.ask.history[0].text == "b"
+
+
+def test_a_finished_turn_without_a_pick_is_continued_with_the_focused_row(talk: Talk) -> None:
+    talk.ask("Hi", "one", "two")
+    assert talk.chat.conversation.turns == []
+    talk.chat.focused = 1
+    talk.chat.send("More")
+    assert talk.backend.ask.history[0].text == "two"
+
+
+def test_one_sample_needs_no_pick() -> None:
+    talk = Talk(Settings(samples=1))
+    talk.ask("Hi", "one two")
+    assert [turn.answer.text for turn in talk.chat.conversation.turns] == ["one two"]
+
+
+def test_stopping_keeps_what_is_there(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    talk.backend.start()
+    talk.backend.step("a", "b")
+    talk.drain()
+    assert talk.chat.stop()
+    assert talk.backend.cancels == [None]
+    talk.backend.finish("cancelled")
+    talk.drain()
+    talk.chat.pick(0)
+    assert talk.chat.conversation.turns[0].answer.text == "a"
+    assert talk.chat.conversation.turns[0].answer.reason == "cancelled"
+
+
+def test_stopping_before_the_first_token_gives_the_message_back(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    talk.backend.start()
+    talk.drain()
+    talk.chat.stop()
+    talk.backend.finish("cancelled")
+    talk.drain()
+    assert talk.seen(Withdrawn)
+    assert talk.seen(Returned) == [Returned("Hi")]
+    assert talk.chat.conversation.tokens == []
+    talk.ask("Hi again", "one", "two", pick=0)
+    assert not talk.seen(Noted)
+
+
+def test_what_is_sent_while_the_model_loads_is_asked_when_it_is_ready() -> None:
+    talk = Talk(ready=False)
+    talk.chat.send("first")
+    talk.chat.send("second")
+    talk.drain()
+    assert talk.backend.asks == []
+    talk.backend.ready()
+    talk.drain()
+    assert talk.backend.ask.text == "first"
+    talk.backend.answer("one", "two")
+    talk.drain()
+    assert talk.backend.ask.text == "second"
+    assert talk.backend.ask.history[0].text == "one"
+
+
+def test_the_engine_dying_keeps_the_streamed_text_and_the_next_message_starts_it(
+    talk: Talk,
+) -> None:
+    talk.chat.send("Hi")
+    talk.backend.start()
+    talk.backend.step("a", "b")
+    talk.drain()
+    talk.backend.say(Died("The engine was killed."))
+    talk.drain()
+    assert talk.seen(Noted) == [Noted("The engine was killed.", "error")]
+    assert len(talk.backend.loads) == 1
+    talk.chat.send("And?")
+    assert len(talk.backend.loads) == 2
+    assert len(talk.backend.asks) == 1
+    talk.backend.ready()
+    talk.drain()
+    assert talk.backend.ask.text == "And?"
+    assert talk.backend.ask.history[0].tokens == talk.chat.conversation.turns[0].answer.tokens
+
+
+def test_the_engine_dying_before_the_first_token_gives_the_texts_back(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    talk.chat.send("and more")
+    talk.drain()
+    talk.backend.say(Died("The engine was killed."))
+    talk.drain()
+    assert talk.seen(Returned) == [Returned("Hi\n\nand more")]
+    assert talk.chat.turn is None
+    assert talk.chat.phase == "absent"
+
+
+def test_a_failed_ask_gives_the_text_back_and_needs_no_new_engine(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    talk.drain()
+    talk.backend.say(Failed(talk.backend.ask.ask, "Out of memory."))
+    talk.drain()
+    assert talk.seen(Returned) == [Returned("Hi")]
+    talk.chat.send("Hi")
+    assert len(talk.backend.loads) == 1
+    assert len(talk.backend.asks) == 2
+
+
+def test_a_model_that_cannot_be_loaded_leaves_the_last_one_for_the_next_message(
+    talk: Talk,
+) -> None:
+    talk.chat.change("model", "nonsense")
+    talk.chat.send("Hi")
+    talk.backend.say(Failed(None, "There is no model nonsense."))
+    talk.drain()
+    assert talk.seen(Returned) == [Returned("Hi")]
+    assert talk.chat.settings.model == Settings().model
+    talk.chat.send("Hi")
+    assert [load.name for load in talk.backend.loads][1:] == ["nonsense", Settings().model]
+
+
+def test_another_model_gets_the_conversation_as_text(talk: Talk) -> None:
+    talk.ask("Hi", "one", "two", pick=0)
+    talk.chat.change("model", "other")
+    talk.backend.ready("Other-1B")
+    talk.drain()
+    talk.chat.send("More")
+    assert talk.backend.ask.history[0].tokens is None
+    assert talk.backend.ask.history[0].text == "one"
+    talk.backend.start(prompt=[7, 7, 7, 7, 7])
+    talk.drain()
+    assert not talk.seen(Noted)
+
+
+def test_new_forgets_the_conversation_and_late_events(talk: Talk) -> None:
+    talk.ask("Hi", "one", "two", pick=0)
+    talk.chat.send("More")
+    talk.backend.start()
+    talk.drain()
+    talk.chat.new()
+    talk.backend.step("a", "b")
+    talk.backend.finish("cancelled")
+    talk.drain()
+    assert talk.seen(Cleared)
+    assert talk.chat.conversation.tokens == []
+    talk.ask("Again", "three", "four", pick=0)
+    assert talk.backend.ask.history == ()
+
+
+def test_the_figures_count_from_the_second_token(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    talk.backend.start()
+    talk.drain()
+    assert talk.chat.turn is not None
+    talk.now = 0.5
+    talk.backend.step("a", "b")
+    talk.drain()
+    assert talk.chat.turn.ttft() == 0.5
+    assert talk.chat.turn.rates() is None
+    talk.now = 2.5
+    for _ in range(20):
+        talk.backend.step("a", "b")
+    talk.drain()
+    assert talk.chat.turn.rates() == (10.0, 20.0)
+    assert talk.chat.context_used == len(prompt_of((), "Hi")) + 21
+
+
+def test_a_saved_conversation_holds_tokens_masks_and_seeds(talk: Talk, tmp_path: Path) -> None:
+    talk.ask("Hi ∂", "one two", "three", pick=1)
+    path = tmp_path / "talk.json"
+    talk.chat.conversation.save(path, model="m", system=None, tools=True)
+    assert path.stat().st_mode & 0o777 == 0o600
+    saved = json.loads(path.read_text("utf-8"))
+    assert saved["tokens"] == talk.chat.conversation.tokens
+    assert len(saved["mask"]) == len(saved["tokens"])
+    (turn,) = saved["turns"]
+    assert (turn["user"], turn["picked"], turn["seed"]) == ("Hi ∂", 1, 81_234)
+    assert [sample["text"] for sample in turn["samples"]] == ["one two", "three"]
+    with pytest.raises(FileExistsError):
+        talk.chat.conversation.save(path, model="m", system=None, tools=True)

@@ -1,0 +1,216 @@
+"""The box at the bottom: newlines, pastes, history, completion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual import events
+
+from chat_tui.history import LIMIT, PromptHistory
+from chat_tui.terminal import InputParser
+from tests.chat_tui.running import Running, running
+
+
+async def test_enter_sends_and_empties_the_box() -> None:
+    async with running() as run:
+        await run.send("Hi there")
+        assert run.backend.ask.text == "Hi there"
+        assert run.text == ""
+
+
+async def test_an_empty_box_sends_nothing() -> None:
+    async with running() as run:
+        await run.send("  \n ")
+        assert run.backend.asks == []
+        assert run.text == "  \n "
+
+
+@pytest.mark.parametrize("key", ["shift+enter", "ctrl+j", "alt+enter"])
+async def test_newline_keys_put_the_newline_where_the_cursor_is(key: str) -> None:
+    async with running() as run:
+        await run.type("onetwo")
+        await run.press("left", "left", "left", key)
+        assert run.text == "one\ntwo"
+        await run.press("enter")
+        assert run.backend.ask.text == "one\ntwo"
+
+
+async def test_the_box_grows_with_its_text_up_to_eight_lines() -> None:
+    async with running() as run:
+        heights = []
+        for _ in range(12):
+            heights.append(run.app.prompt.size.height)
+            await run.press("ctrl+j")
+        assert heights[:3] == [1, 2, 3]
+        assert max(heights) == run.app.prompt.size.height == 8
+
+
+async def paste(run: Running, text: str) -> None:
+    run.app.prompt.post_message(events.Paste(text))
+    await run.pilot.pause()
+    await run.settle()
+
+
+async def test_a_paste_arrives_whole_with_its_newlines() -> None:
+    async with running() as run:
+        await paste(run, "one\rtwo\r\nthree\nfour\ttab")
+        assert run.text == "one\ntwo\nthree\nfour\ttab"
+        assert run.backend.asks == []
+
+
+async def test_a_large_paste_arrives_whole() -> None:
+    text = "\n".join(f"{line:06} the quick brown fox, 你好 🙂 [red]" for line in range(5_000))
+    async with running() as run:
+        await paste(run, text)
+        assert run.text == text
+        await run.press("enter")
+        assert run.backend.ask.text == text
+
+
+async def test_control_characters_of_a_paste_are_left_out() -> None:
+    async with running() as run:
+        await paste(run, "a\x1b[31mb\x07\x00c\x9bd\x7f")
+        assert run.text == "a[31mbcd"
+
+
+async def test_up_and_down_walk_through_what_was_sent_and_keep_the_draft() -> None:
+    async with running() as run:
+        for text in ("first", "second\nline"):
+            await run.send(text)
+            run.backend.answer("a", "b")
+            await run.settle()
+        await run.type("draft")
+        await run.press("up")
+        assert run.text == "second\nline"
+        await run.press("up")  # inside the entry: only the cursor moves
+        assert run.text == "second\nline"
+        await run.press("up")
+        assert run.text == "first"
+        await run.press("up")
+        assert run.text == "first"
+        await run.press("down", "down", "down", "down")
+        assert run.text == "draft"
+
+
+async def test_up_moves_inside_a_wrapped_line_first() -> None:
+    async with running(size=(40, 20)) as run:
+        await run.send("old")
+        run.backend.answer("a", "b")
+        await run.settle()
+        await run.type("word " * 20)
+        await run.press("up")
+        assert run.text == "word " * 20
+        await run.press("up", "up", "up")
+        assert run.text == "old"
+
+
+async def test_history_is_there_again_in_the_next_run(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    async with running(history=path) as run:
+        await run.send('two\nlines "quoted" ∂')
+    assert path.stat().st_mode & 0o777 == 0o600
+    async with running(history=path) as run:
+        await run.press("up")
+        assert run.text == 'two\nlines "quoted" ∂'
+
+
+def test_a_damaged_history_costs_only_its_damaged_lines(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('"one"\n{"x": \n[1]\n"two"\n')
+    assert PromptHistory(path).entries == ["one", "two"]
+    path.write_bytes(b"\xff\xfe\n")
+    assert PromptHistory(path).entries == []
+    unwritable = PromptHistory(tmp_path / "missing" / "file")
+    unwritable.add("kept in memory")
+    assert unwritable.previous("") == "kept in memory"
+
+
+def test_the_history_file_does_not_grow_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(f'"{n}"\n' for n in range(2 * LIMIT + 1)))
+    assert len(PromptHistory(path).entries) == LIMIT
+    assert len(path.read_text().splitlines()) == LIMIT
+
+
+async def test_commands_are_offered_and_tab_takes_the_first() -> None:
+    async with running() as run:
+        await run.press("/", "s")
+        assert run.app.prompt.completions.display
+        await run.press("tab")
+        assert run.text == "/samples "
+        await run.press("4", "enter")
+        assert run.app.chat.settings.samples == 4
+        assert run.text == ""
+        assert run.told == "samples: 4"
+
+
+async def test_arrows_choose_and_enter_takes_a_completion() -> None:
+    async with running() as run:
+        await run.press("/", "s", "down", "enter")
+        assert run.text == "/seed "
+        await run.press("r")
+        await run.press("down", "enter")
+        assert run.told == "seed: random"
+
+
+async def test_enter_on_a_completion_without_argument_runs_it() -> None:
+    async with running() as run:
+        await run.press("/", "h", "enter")
+        assert type(run.app.screen).__name__ == "HelpScreen"
+
+
+async def test_escape_closes_the_list_and_keeps_the_text() -> None:
+    async with running() as run:
+        await run.press("/", "s", "escape")
+        assert not run.app.prompt.completions.display
+        assert run.text == "/s"
+
+
+async def test_a_bad_value_keeps_the_text_until_the_next_key() -> None:
+    async with running() as run:
+        await run.send("/samples many")
+        assert run.told == "/samples takes a whole number from 1 to 32."
+        assert run.text == "/samples many"
+        await run.press("backspace")
+        assert run.told == ""
+
+
+async def test_two_slashes_send_one() -> None:
+    async with running() as run:
+        await run.send("//new is a command")
+        assert run.backend.ask.text == "/new is a command"
+
+
+def keys(data: str) -> list[str]:
+    parser = InputParser()
+    return [
+        event.key if isinstance(event, events.Key) else event.text
+        for event in parser.feed(data)
+        if isinstance(event, events.Key | events.Paste)
+    ]
+
+
+def test_alt_keys_of_plain_terminals_are_understood() -> None:
+    assert keys("\x1b1\x1b9") == ["alt+1", "alt+9"]
+    assert keys("\x1b\r") == ["alt+enter"]
+    assert keys("\x1b[27;2;13~") == ["shift+enter"]
+    assert keys("\x1b[13;2u") == ["shift+enter"]
+    assert keys("\r\n\x03") == ["enter", "ctrl+j", "ctrl+c"]
+
+
+def test_a_paste_with_escape_sequences_is_one_paste() -> None:
+    text = "a\x1b[31mred\x1b[0m\rnext \x1b1 line"
+    assert keys(f"x\x1b[200~{text}\x1b[201~y") == ["x", text, "y"]
+
+
+def test_a_paste_may_come_in_pieces() -> None:
+    parser = InputParser()
+    found: list[object] = []
+    for char in "\x1b[200~one\rtwo\x1b[201~z":
+        found += [
+            event.text if isinstance(event, events.Paste) else event.key
+            for event in parser.feed(char)
+            if isinstance(event, events.Key | events.Paste)
+        ]
+    assert found == ["one\rtwo", "z"]
