@@ -1,6 +1,6 @@
 """Model text to rows of terminal cells.
 
-`Flow` holds one growing text and gives `Strip`s for a width; `Palette` says how things look in a
+`Flow` holds one growing text and gives `Row`s for a width; `Palette` says how things look in a
 theme; `sanitise` keeps control out of the terminal. Nothing here knows a widget:
 `chat_tui/widgets` draws the strips.
 """

@@ -1,26 +1,25 @@
-"""One answer's text as it grows: raw characters in, strips of cells out.
+"""One answer's text as it grows: raw characters in, rows of cells out.
 
     flow = Flow()
     flow.append("12*3 is ")            # as the model samples
-    flow.set_call(0, ToolCall(...))    # the characters it covers are shown as a chip
+    flow.set_call(0, ToolCall(...))    # the characters it covers are drawn as a chip
     flow.close()                       # nothing more will come
-    strips = flow.strips(width, palette)
+    rows = flow.rows(width, palette)
 
-The text is kept raw; what is drawn is made harmless on the way out.
+Blocks that are complete are drawn once; only the open block is drawn again when text arrives. The
+text is kept raw, and made harmless on its way to the screen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from textual.strip import Strip
-
+from chat_tui.rendering.blocks import Block, blocks
+from chat_tui.rendering.insets import Insets, Span, place
+from chat_tui.rendering.markdown import markdown
 from chat_tui.rendering.palette import Palette
-from chat_tui.rendering.sanitise import sanitise
-from chat_tui.rendering.wrap import Run, to_strip, wrap
+from chat_tui.rendering.wrap import Line, Row, to_row
 from engine.messages import ToolCall
-
-Span = tuple[int, int]
 
 
 class Flow:
@@ -38,25 +37,64 @@ class Flow:
         self.calls: dict[int, ToolCall] = dict(enumerate(calls))
         self.forced: list[Span] = list(forced)
         self.closed = closed
+        self._rows: list[Row] = []
+        self._drawn_for: tuple[int, Palette] | None = None
+        self._start = 0  # of the open block in `text`
+        self._settled = 0  # rows above it
+        self._spaced = False  # blank lines stand before it
+        self.changed_from = 0  # the first row that the last drawing made anew
 
     def append(self, text: str, forced: bool = False) -> None:
-        start = len(self.text)
+        start, end = len(self.text), len(self.text) + len(text)
         self.text += text
         if forced and text:
-            self.forced.append((start, start + len(text)))
+            if self.forced and self.forced[-1][1] == start:
+                start, _ = self.forced.pop()
+            self.forced.append((start, end))
 
     def set_call(self, index: int, call: ToolCall) -> None:
         self.calls[index] = call
+        if call.start < self._start:
+            self._drawn_for = None
 
     def close(self) -> None:
         self.closed = True
 
-    def strips(self, width: int, palette: Palette) -> list[Strip]:
-        runs: list[Run] = []
-        at = 0
-        for call in sorted(self.calls.values(), key=lambda call: call.start):
-            runs.append((sanitise(self.text[at : call.start]), palette.text))
-            runs.append((sanitise(f" {call.expression} → {call.result} "), palette.chip))
-            at = call.end
-        runs.append((sanitise(self.text[at:]), palette.text))
-        return [to_strip(line) for line in wrap(runs, width)]
+    @property
+    def open_length(self) -> int:
+        """Characters that are drawn again when text arrives: the measure of what drawing costs."""
+        return len(self.text) - self._start
+
+    def rows(self, width: int, palette: Palette) -> list[Row]:
+        """The whole text at this width. The list is the flow's own, changed by the next call."""
+        if self._drawn_for != (width, palette):
+            self._drawn_for = width, palette
+            self._rows.clear()
+            self._start, self._settled, self._spaced = 0, 0, False
+        before = self._rows[self._settled :]
+        self.changed_from = self._settled
+        insets = place(self.text, self.calls.values(), self.forced, self._start)
+        del self._rows[self._settled :]
+        found = list(blocks(insets.text, final=self.closed, spaced=self._spaced))
+        for block in found[:-1]:
+            self._draw(block, insets, width, palette, growing=False)
+        self._settled = len(self._rows)
+        if found:
+            self._draw(found[-1], insets, width, palette, growing=not self.closed)
+            self._spaced = found[-1].spaced
+            self._start += insets.raw_length(found[-1].start)
+        for old, new in zip(before, self._rows[self.changed_from :], strict=False):
+            if old != new:
+                break
+            self._rows[self.changed_from] = old  # its strip has cached what it looks like
+            self.changed_from += 1
+        return self._rows
+
+    def _draw(
+        self, block: Block, insets: Insets, width: int, palette: Palette, *, growing: bool
+    ) -> None:
+        if block.spaced and self._rows:
+            self._rows.append(to_row(Line([])))
+        source = insets.text[block.start : block.end]
+        lines = markdown(source, insets, width, palette, growing=growing)
+        self._rows.extend(map(to_row, lines))

@@ -1,8 +1,8 @@
 """How text looks in a theme: one frozen table of Rich styles.
 
-`Palette.of(app)` reads the theme's own variables (as the style sheet does), so that every Textual
-theme works, and caches by what it read. Styles carry no background unless it means something; the
-widget's own shows through.
+`Palette.of(app)` reads the theme's variables, as the style sheet does, so that every Textual theme
+works; palettes are cached by what was read. A style has a background only where it means something:
+elsewhere the widget's own shows through.
 """
 
 from __future__ import annotations
@@ -15,29 +15,26 @@ from rich.style import Style
 from textual.app import App
 from textual.color import Color, ColorParseError
 
+TokenType = tuple[str, ...]
+
 _READ = (
     "background",
     "foreground",
-    "surface",
-    "panel",
     "primary",
-    "accent",
-    "success",
-    "warning",
-    "error",
     "text-primary",
+    "text-secondary",
     "text-accent",
     "text-success",
     "text-warning",
     "text-error",
-    "primary-muted",
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Palette:
-    """Styles by role."""
+    """Styles by role. `syntax` maps prefixes of Pygments token types."""
 
+    background: Color
     text: Style
     muted: Style
     faint: Style
@@ -47,25 +44,25 @@ class Palette:
     code: Style
     code_block: Style
     code_label: Style
+    syntax: Mapping[TokenType, Style]
     link: Style
-    heading: tuple[Style, Style, Style]
+    headings: tuple[Style, Style, Style]
     bullet: Style
     quote: Style
-    quote_bar: Style
+    bar: Style
     rule: Style
     table_head: Style
     forced: Style
     chip: Style
-    chip_arrow: Style
+    chip_quiet: Style
     chip_result: Style
-    chip_failed: Style
     user: Style
     user_bar: Style
+    focus: Style
     running: Style
     success: Style
     warning: Style
     error: Style
-    accent: Style
 
     @classmethod
     def of(cls, app: App[object]) -> Palette:
@@ -84,59 +81,72 @@ def _palette(values: tuple[str, ...]) -> Palette:
         blended = background.blend(color, strength)
         return Style.parse(attributes) + Style(color=blended.rich_color)
 
-    def on(base: Color) -> Style:
-        return Style(bgcolor=base.rich_color)
+    def on(color: Color, strength: float) -> Style:
+        return Style(bgcolor=background.blend(color, strength).rich_color)
 
-    chip = background.blend(colors["primary"], 0.22)
-    code = background.blend(foreground, 0.07)
-    text = ink(foreground)
-    muted = ink(foreground, 0.6)
+    code = on(foreground, 0.06)
+    chip = on(colors["primary"], 0.25)
     return Palette(
-        text=text,
-        muted=muted,
-        faint=ink(foreground, 0.35),
-        strong=Style(bold=True),
+        background=background,
+        text=ink(foreground, 0.92),
+        muted=ink(foreground, 0.6),
+        faint=ink(foreground, 0.38),
+        strong=ink(foreground, attributes="bold"),
         emphasis=Style(italic=True),
         strike=Style(strike=True),
-        code=ink(colors["text-accent"]) + on(code),
-        code_block=text + on(code),
-        code_label=ink(foreground, 0.45) + on(code),
+        code=ink(colors["text-accent"], 0.95) + code,
+        code_block=ink(foreground, 0.9) + code,
+        code_label=ink(foreground, 0.4) + code,
+        syntax={
+            ("Comment",): ink(foreground, 0.5, "italic"),
+            ("Keyword",): ink(colors["text-primary"]),
+            ("Keyword", "Constant"): ink(colors["text-warning"]),
+            ("Literal", "Number"): ink(colors["text-warning"]),
+            ("Literal", "String"): ink(colors["text-success"]),
+            ("Name", "Builtin"): ink(colors["text-primary"]),
+            ("Name", "Class"): ink(foreground, attributes="bold"),
+            ("Name", "Decorator"): ink(colors["text-secondary"]),
+            ("Name", "Function"): ink(foreground, attributes="bold"),
+            ("Name", "Tag"): ink(colors["text-primary"]),
+            ("Operator", "Word"): ink(colors["text-primary"]),
+            ("Generic", "Deleted"): ink(colors["text-error"]),
+            ("Generic", "Inserted"): ink(colors["text-success"]),
+        },
         link=ink(colors["text-primary"], attributes="underline"),
-        heading=(
+        headings=(
             ink(colors["text-primary"], attributes="bold underline"),
             ink(colors["text-primary"], attributes="bold"),
             ink(foreground, attributes="bold"),
         ),
-        bullet=ink(colors["text-primary"]),
-        quote=ink(foreground, 0.75, attributes="italic"),
-        quote_bar=ink(foreground, 0.35),
-        rule=ink(foreground, 0.25),
+        bullet=ink(colors["text-primary"], 0.9),
+        quote=ink(foreground, 0.7),
+        bar=ink(foreground, 0.3),
+        rule=ink(foreground, 0.22),
         table_head=ink(foreground, attributes="bold"),
-        forced=ink(colors["text-warning"], attributes="italic"),
-        chip=ink(foreground, 0.9) + on(chip),
-        chip_arrow=ink(foreground, 0.5) + on(chip),
-        chip_result=ink(colors["text-success"], attributes="bold") + on(chip),
-        chip_failed=ink(foreground, 0.5) + on(chip),
-        user=ink(foreground, 0.9),
+        forced=ink(colors["text-warning"], 0.9, "italic"),
+        chip=ink(foreground) + chip,
+        chip_quiet=ink(foreground, 0.55) + chip,
+        chip_result=ink(colors["text-success"], attributes="bold") + chip,
+        user=ink(foreground),
         user_bar=ink(colors["primary"]),
-        running=ink(colors["text-success"]),
+        focus=ink(foreground, attributes="bold") + on(colors["primary"], 0.45),
+        running=ink(colors["text-primary"]),
         success=ink(colors["text-success"]),
         warning=ink(colors["text-warning"]),
         error=ink(colors["text-error"]),
-        accent=ink(colors["text-accent"], attributes="bold"),
     )
 
 
 def _colors(values: Mapping[str, str]) -> dict[str, Color]:
     """Parse the theme's variables; what is no plain colour falls back to a legible one."""
+    fallback = {"background": Color.parse("#121212")}
     colors: dict[str, Color] = {}
     for name, value in values.items():
-        color: Color | None
         try:
             color = Color.parse(value)
         except ColorParseError:
-            color = None
-        if color is None or color.ansi is not None or color.a == 0:
-            color = Color.parse({"background": "#121212"}.get(name, "#e0e0e0"))
+            color = Color(0, 0, 0, 0)
+        if color.ansi is not None or color.a == 0:
+            color = fallback.get(name, Color.parse("#e0e0e0"))
         colors[name] = Color(*color.rgb)
     return colors

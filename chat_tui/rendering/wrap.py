@@ -1,15 +1,16 @@
 """Breaking styled text into lines of cells.
 
 `wrap(runs, width)` takes runs of (text, style) and gives lines of runs, none wider than `width`
-cells. It breaks at spaces, between CJK characters (not before closing punctuation), and inside a
-word only where the word is wider than a line; never inside a grapheme. A no-break space keeps its
-neighbours together.
+cells. It breaks at spaces, between CJK characters (not before closing punctuation, not after
+opening), and inside a word only where the word is wider than a line; never inside a grapheme. A
+no-break space keeps its neighbours together while they fit on a line.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from rich.cells import cell_len, split_graphemes
 from rich.segment import Segment
@@ -17,6 +18,9 @@ from rich.style import Style
 from textual.strip import Strip
 
 Run = tuple[str, Style]
+Slice = tuple[int, int]
+
+NO_BREAK = {ord(" "): "\xa0"}
 
 _OPENING = "（「『【《〈〔｛［"
 _CLOSING = "、。，．！？：；）」』】》〉〕｝］ー～…‥々"
@@ -24,68 +28,93 @@ _CJK = (
     "\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff"
     "\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff"
 )
-_UNIT = re.compile(f" +|[{_OPENING}]*[{_CJK}][{_CLOSING}]*|[^ {_CJK}]+")
+_UNIT = re.compile(f" +|[{_OPENING}]*[{_CJK}][{_CLOSING}]*|[^ {_CJK}]+[{_CLOSING}]*")
 
 
-def breaks(line: str, width: int) -> list[tuple[int, int]]:
+class Line(NamedTuple):
+    """A line of cells, and what stands between it and the next in the text: "" or " " where the
+    line was broken for want of room. Copied text is put together by it."""
+
+    runs: list[Run]
+    joint: str = "\n"
+
+    def framed(self, *, before: Iterable[Run] = (), after: Iterable[Run] = ()) -> Line:
+        return Line([*before, *self.runs, *after], self.joint)
+
+    @property
+    def width(self) -> int:
+        return width_of(self.runs)
+
+
+class Row(NamedTuple):
+    """A line as it is drawn."""
+
+    strip: Strip
+    joint: str = "\n"
+
+
+def wrap(runs: Sequence[Run], width: int) -> list[Line]:
+    """Break runs (which may hold newlines) into lines of at most `width` cells."""
+    text = "".join(part for part, _ in runs)
+    slices: list[Slice] = []
+    offset = 0
+    for line in text.split("\n"):
+        slices.extend((offset + a, offset + b) for a, b in breaks(line, max(width, 2)))
+        offset += len(line) + 1
+    return cut(runs, text, slices)
+
+
+def breaks(line: str, width: int) -> list[Slice]:
     """Slices of one line without newlines, each at most `width` cells (or one grapheme) wide."""
     if cell_len(line) <= width:
         return [(0, len(line))]
-    slices: list[tuple[int, int]] = []
-    start = end = 0  # of the slice being filled; `end` leaves out trailing spaces
-    used = 0  # cells in line[start:unit.start()]
+    slices: list[Slice] = []
+    start = end = used = 0  # the slice being filled, without its trailing spaces; its cells with
     for unit in _UNIT.finditer(line):
         text = unit.group()
         size = cell_len(text)
         if text[0] == " ":
-            # Spaces at a break vanish, an indent does not.
-            if used + size <= width or (end == start and not slices):
-                used += size
-            else:
-                used = width
+            used += size
+            if unit.start() == 0:  # an indent is kept where it leaves room
+                end = unit.end() if size < width else 0
             continue
-        if used + size > width and used:
-            if end > start:
+        if used + size > width:
+            if line[start:end].strip():
                 slices.append((start, end))
             start, used = unit.start(), 0
+        elif end == start:
+            start, used = unit.start(), 0
+        end = unit.end()
+        used += size
         if size > width:
-            for first, last in _cut(text, width):
-                slices.append((unit.start() + first, unit.start() + last))
-            start, end = slices.pop()
-            used = cell_len(line[start:end])
-        else:
-            end = unit.end()
-            used += size
-    slices.append((start, max(start, end)))
+            # Too wide for a line: at its no-break spaces, else between its graphemes.
+            if "\xa0" in text:
+                pieces = breaks(text.replace("\xa0", " "), width)
+            else:
+                pieces = list(hard_breaks(text, width))
+            slices.extend((unit.start() + a, unit.start() + b) for a, b in pieces[:-1])
+            start, end = (unit.start() + at for at in pieces[-1])
+            used = cell_len(line[start : unit.end()])
+    slices.append((start, end))
     return slices
 
 
-def _cut(word: str, width: int) -> Iterator[tuple[int, int]]:
-    """Cut a word that is wider than a line between its graphemes."""
+def hard_breaks(text: str, width: int) -> Iterator[Slice]:
+    """Slices of `text` at most `width` cells wide, cut between graphemes."""
     start = used = 0
-    for first, _, size in split_graphemes(word)[0]:
+    for first, _, size in split_graphemes(text)[0]:
         if used + size > width and first > start:
             yield start, first
             start, used = first, 0
         used += size
-    yield start, len(word)
+    yield start, len(text)
 
 
-def wrap(runs: Sequence[Run], width: int) -> list[list[Run]]:
-    """Break runs (which may hold newlines) into lines of at most `width` cells."""
-    text = "".join(part for part, _ in runs)
-    width = max(width, 2)
-    slices: list[tuple[int, int]] = []
-    offset = 0
-    for line in text.split("\n"):
-        slices.extend((offset + start, offset + end) for start, end in breaks(line, width))
-        offset += len(line) + 1
-    return list(_slice(runs, slices))
-
-
-def _slice(runs: Sequence[Run], slices: Iterable[tuple[int, int]]) -> Iterator[list[Run]]:
-    index = position = 0  # of the run that the next slice starts in or after
-    for start, end in slices:
+def cut(runs: Sequence[Run], text: str, slices: Sequence[Slice]) -> list[Line]:
+    """The runs under each slice of their joined text; slices are in order and do not overlap."""
+    lines: list[Line] = []
+    index = position = 0  # the first run that reaches into a slice, and where it begins
+    for number, (start, end) in enumerate(slices, 1):
         while index < len(runs) and position + len(runs[index][0]) <= start:
             position += len(runs[index][0])
             index += 1
@@ -98,9 +127,16 @@ def _slice(runs: Sequence[Run], slices: Iterable[tuple[int, int]]) -> Iterator[l
                 line.append((piece, style))
             where += len(part)
             at += 1
-        yield line
+        between = text[end : slices[number][0]] if number < len(slices) else "\n"
+        lines.append(Line(line, "\n" if "\n" in between else " " if between else ""))
+    return lines
 
 
-def to_strip(runs: Iterable[Run]) -> Strip:
-    """One line of runs as a strip; a no-break space is drawn as a space."""
-    return Strip([Segment(text.replace("\xa0", " "), style) for text, style in runs])
+def to_row(line: Line) -> Row:
+    """The row of a line; a no-break space has done its work and is drawn as a space."""
+    strip = Strip([Segment(text.replace("\xa0", " "), style) for text, style in line.runs])
+    return Row(strip, line.joint)
+
+
+def width_of(runs: Iterable[Run]) -> int:
+    return sum(cell_len(text) for text, _ in runs)

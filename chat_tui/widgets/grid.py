@@ -1,33 +1,40 @@
-"""The running turn: N panes side by side, stacked, or one with a strip of the others.
+"""The running turn: N answers side by side, stacked, or one with a strip of the others.
 
     grid.start(4, labels=["0.2", "0.7", "1.0", "1.3"])
-    grid.pane(0).feed(...)                    # see pane.py
-    grid.focused_index                        # the answer that is continued if none is picked
+    grid.pane(0).feed(...)      # see pane.py
+    grid.paint()                # some ten times a second, while answers grow
+    grid.focused_index          # the answer that is continued if none is picked
     grid.clear()
 
-The grid draws its panes by its own clock while answers grow. It says what was chosen by message:
-`Picked`, `FocusMoved`.
+What the user chooses is told by message: `Picked`, `FocusMoved`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
+from textual.geometry import Region, Size
+from textual.layout import Layout
 from textual.message import Message
 from textual.reactive import reactive
+from textual.widget import Widget
 
 from chat_tui.widgets.pane import Pane
+from chat_tui.widgets.strip import StateStrip
+from chat_tui.widgets.tiles import Plan, Tiles, neighbour, plan
 
-PAINTS_PER_SECOND = 10
 
+class CompareGrid(Widget):
+    """N answers growing; one of them is current, with or without the keyboard's focus."""
 
-class CompareGrid(Horizontal):
-    """N answers growing, one of them focused."""
+    DEFAULT_CSS = """
+    CompareGrid { background: $background; overflow: hidden; }
+    """
 
     @dataclass
     class Picked(Message):
@@ -37,32 +44,31 @@ class CompareGrid(Horizontal):
 
     @dataclass
     class FocusMoved(Message):
-        """Another answer is the focused one: it is continued if none is picked."""
+        """Another answer is the current one: it is continued if none is picked."""
 
         index: int
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(n), f"pick({n - 1})", f"Pick answer {n}", show=False) for n in range(1, 10)),
-        Binding("enter", "pick_focused", "Pick this answer"),
-        Binding("left,h", "move('left')", "Pane to the left", show=False),
-        Binding("right,l", "move('right')", "Pane to the right", show=False),
-        Binding("up,k", "move('up')", "Pane above", show=False),
-        Binding("down,j", "move('down')", "Pane below", show=False),
-        Binding("z", "zoom", "Zoom"),
+        Binding("enter", "pick_current", "Pick the focused answer"),
+        Binding("left,h", "move('left')", "Answer to the left", show=False),
+        Binding("right,l", "move('right')", "Answer to the right", show=False),
+        Binding("up,k", "move('up')", "Answer above, else scroll", show=False),
+        Binding("down,j", "move('down')", "Answer below, else scroll", show=False),
+        Binding("z", "zoom", "Zoom the focused answer, or all again"),
     ]
 
-    zoomed = reactive(False)
-    focused_index = reactive(0)
+    zoomed: reactive[bool] = reactive(False)
+    focused_index: reactive[int] = reactive(0)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.panes: list[Pane] = []
+        self.strip = StateStrip()
+        self._tiles = Tiles()
 
     def compose(self) -> ComposeResult:
-        return iter(())
-
-    def on_mount(self) -> None:
-        self.set_interval(1 / PAINTS_PER_SECOND, self.paint)
+        yield self.strip
 
     def start(self, n: int, labels: Sequence[str] = ()) -> None:
         """Make room for `n` answers; `labels` say what differs between them, if anything."""
@@ -70,9 +76,11 @@ class CompareGrid(Horizontal):
         self.panes = [
             Pane(i, labels[i] if i < len(labels) else "", numbered=n > 1) for i in range(n)
         ]
+        self._mark_current()
         self.mount_all(self.panes)
 
     def clear(self) -> None:
+        """Take the answers away."""
         for pane in self.panes:
             pane.remove()
         self.panes = []
@@ -83,34 +91,88 @@ class CompareGrid(Horizontal):
         return self.panes[index]
 
     def focus_pane(self, index: int) -> None:
-        """Move the focus to a pane, showing it if it was not."""
-        self.panes[index].focus()
+        """Make an answer the current one and give it the keyboard."""
+        self.focused_index = index
+        self.panes[index].focus(scroll_visible=False)
 
     def paint(self) -> None:
-        """Draw what came since the last time; called by the grid's own clock."""
+        """Draw what came since the last time. What is not in view costs nothing."""
         for pane in self.panes:
             pane.paint()
+        self.strip.show(self.panes, self.focused_index)
+
+    # Where things go
+
+    @property
+    def layout(self) -> Layout:
+        return self._tiles
+
+    def plan(self, size: Size) -> Plan:
+        return plan(len(self.panes), size.width, size.height, zoomed=self.zoomed)
+
+    def places(self, size: Size) -> Iterator[tuple[Widget, Region]]:
+        """What is shown, and where; asked by the layout."""
+        if not self.panes:
+            return
+        laid_out = self.plan(size)
+        shown = self.panes
+        if laid_out.strip is not None:
+            yield self.strip, laid_out.strip
+            shown = [self.panes[self.focused_index]]
+        for pane in shown:
+            yield pane, laid_out.tiles[pane.index]
+
+    # What changes it
+
+    def watch_zoomed(self) -> None:
+        self.refresh(layout=True)
+
+    def watch_focused_index(self, index: int) -> None:
+        if not self.panes:
+            return
+        self._mark_current()
+        self.strip.show(self.panes, index)
+        if self.plan(self.size).strip is not None:
+            self.refresh(layout=True)
+        self.post_message(self.FocusMoved(index))
+
+    def _mark_current(self) -> None:
+        for pane in self.panes:
+            pane.set_class(pane.index == self.focused_index, "-current")
 
     def on_descendant_focus(self) -> None:
         for pane in self.panes:
             if pane.has_focus:
                 self.focused_index = pane.index
 
-    def watch_focused_index(self, index: int) -> None:
-        if self.panes:
-            self.post_message(self.FocusMoved(index))
+    def on_state_strip_chosen(self, event: StateStrip.Chosen) -> None:
+        event.stop()
+        self.focus_pane(event.index)
 
     def action_pick(self, index: int) -> None:
-        if index < len(self.panes):
-            self.post_message(self.Picked(index))
+        if index >= len(self.panes):
+            raise SkipAction
+        self.post_message(self.Picked(index))
 
-    def action_pick_focused(self) -> None:
-        if self.panes:
-            self.post_message(self.Picked(self.focused_index))
+    def action_pick_current(self) -> None:
+        if not self.panes:
+            raise SkipAction
+        self.post_message(self.Picked(self.focused_index))
 
     def action_move(self, direction: str) -> None:
-        step = -1 if direction in ("left", "up") else 1
-        self.focus_pane((self.focused_index + step) % len(self.panes))
+        if not self.panes:
+            raise SkipAction
+        laid_out = self.plan(self.size)
+        step = {"left": -1, "right": 1}.get(direction, 0)
+        target: int | None = self.focused_index + step
+        if laid_out.strip is None:
+            target = neighbour(laid_out.tiles, self.focused_index, direction)
+        if target is not None and target != self.focused_index:
+            if 0 <= target < len(self.panes):
+                self.focus_pane(target)
+        elif not step:
+            current = self.panes[self.focused_index]
+            current.scroll_relative(y=-1 if direction == "up" else 1, animate=False)
 
     def action_zoom(self) -> None:
-        self.zoomed = not self.zoomed
+        self.zoomed = not self.zoomed and len(self.panes) > 1

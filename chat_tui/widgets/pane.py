@@ -3,81 +3,111 @@
     pane.feed(" token", forced=False)   # once per token; only marks the pane dirty
     pane.set_call(0, call)              # a tool call started or moved on
     pane.finish("stop")
-    pane.paint()                        # draws what has changed since the last time
+    pane.paint()                        # draws what came since the last time
 
-Nothing is drawn by `feed`: the grid calls `paint` some ten times a second, so the cost of the
-screen depends on the panes that are visible, not on the tokens. The pane follows its end until it
-is scrolled up.
+Nothing is drawn by `feed`: the grid calls `paint` some ten times a second, so what the screen costs
+depends on the panes that are visible, not on the tokens.
 """
 
 from __future__ import annotations
 
 import time
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Literal
 
-from textual.binding import Binding, BindingType
-from textual.content import Content
-from textual.geometry import Size
-from textual.scroll_view import ScrollView
-from textual.strip import Strip
+from rich.style import Style
+from rich.text import Text
 
-from chat_tui.rendering import Flow, Palette
+from chat_tui.rendering import Flow, Palette, sanitise
+from chat_tui.rendering.wrap import Line, to_row, wrap
+from chat_tui.widgets.rows import RowsView
 from engine.messages import FinishReason, ToolCall
 
+State = Literal["waiting", "running", "stop", "length", "context", "cancelled", "died"]
 
-class Pane(ScrollView, can_focus=True):
+_GLYPHS: dict[State, tuple[str, Callable[[Palette], Style]]] = {
+    "waiting": ("○", lambda palette: palette.muted),
+    "running": ("●", lambda palette: palette.running),
+    "stop": ("✓", lambda palette: palette.success),
+    "length": ("…", lambda palette: palette.warning),
+    "context": ("…", lambda palette: palette.warning),
+    "cancelled": ("■", lambda palette: palette.muted),
+    "died": ("✗", lambda palette: palette.error),
+}
+_ENDINGS: dict[State, str] = {
+    "length": "cut: token limit",
+    "context": "cut: context full",
+    "cancelled": "stopped",
+    "died": "engine gone",
+}
+_STATS_EVERY = 0.5  # seconds: figures that change ten times a second cannot be read
+_DRAWN_EACH_TIME = 1500  # characters of an open block; longer ones are drawn less often
+
+
+class Pane(RowsView):
     """One of the answers that grow side by side."""
 
     DEFAULT_CSS = """
     Pane {
-        border: round $foreground 25%;
-        background: $background;
-        padding: 0 1;
-        scrollbar-size: 1 1;
-        overflow-x: hidden;
-        &:focus { border: round $primary; }
+        padding: 0 0 0 1;
+        border: round $foreground 20%;
+        border-title-color: $foreground 70%;
+        border-subtitle-color: $foreground 50%;
+        border-subtitle-align: right;
+        &.-current { border: round $primary 70%; border-title-color: $foreground; }
+        &:focus { border: round $primary; border-title-color: $foreground; }
         &.-picked { border: round $success; }
+        &.-alone {
+            border: none;
+            border-top: solid $foreground 20%;
+            border-title-align: right;
+        }
+        &.-alone:focus { border-top: solid $primary; }
     }
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("pageup", "page_up", "Scroll up a page", show=False),
-        Binding("pagedown", "page_down", "Scroll down a page", show=False),
-        Binding("home", "scroll_home", "Go to the start", show=False),
-        Binding("end", "scroll_end", "Follow the end", show=False),
-    ]
-
     def __init__(self, index: int = 0, label: str = "", *, numbered: bool = True) -> None:
-        super().__init__()
+        super().__init__(classes="" if numbered else "-alone")
         self.index = index
         self.label = label
         self.numbered = numbered
         self.flow = Flow()
+        self.state: State = "waiting"
         self.tokens = 0
-        self.reason: FinishReason | None = None
-        self.done = False
         self.note = ""
-        self._strips: list[Strip] = []
         self._dirty = True
-        self._first: float | None = None
-        self._last = 0.0
+        self._patience = 0  # paints that a long open block sits out
+        self._first_token = self._last_token = 0.0
+        self._stats_due = 0.0
+        self._heading: tuple[object, ...] = ()
 
     @property
     def text(self) -> str:
-        """The answer as the model wrote it, unsanitised."""
+        """The answer as the model wrote it: neither wrapped nor sanitised."""
         return self.flow.text
 
+    @property
+    def finished(self) -> bool:
+        return self.state not in ("waiting", "running")
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """After the first token; None before there are enough to tell."""
+        seconds = self._last_token - self._first_token
+        return (self.tokens - 1) / seconds if self.tokens > 1 and seconds > 0 else None
+
     def feed(self, text: str, forced: bool = False) -> None:
-        """Take one token's text (which may be empty, or several characters)."""
-        now = time.monotonic()
-        if self._first is None:
-            self._first = now
-        self._last = now
+        """Take one token's text, which may be empty or hold several characters."""
+        self._last_token = time.monotonic()
+        if not self.tokens:
+            self._first_token = self._last_token
+            self.state = "running"
         self.tokens += 1
         self.flow.append(text, forced)
         self._dirty = True
 
     def set_call(self, index: int, call: ToolCall) -> None:
+        """A tool call of this row, as it stands now."""
         self.flow.set_call(index, call)
         self._dirty = True
 
@@ -85,9 +115,14 @@ class Pane(ScrollView, can_focus=True):
         """The row ended: why (None: the engine died), and the characters held back until now."""
         self.flow.append(text)
         self.flow.close()
-        self.reason = reason
-        self.done = True
+        self.state = reason or "died"
         self._dirty = True
+        self._patience = 0
+
+    def glyph(self, palette: Palette) -> tuple[str, Style]:
+        """The state in one character."""
+        glyph, style = _GLYPHS[self.state]
+        return glyph, style(palette)
 
     def set_note(self, note: str) -> None:
         """One quiet line under the text ("waiting for the model"); "" takes it away."""
@@ -96,26 +131,72 @@ class Pane(ScrollView, can_focus=True):
 
     def set_picked(self, picked: bool) -> None:
         self.set_class(picked, "-picked")
+        self._dirty = True
+
+    def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.repaint())
+
+    def on_resize(self) -> None:
+        self.repaint()
+
+    def repaint(self) -> None:
+        """Draw everything anew: another width, another theme."""
+        self._dirty = True
+        self._patience = 0
+        self._heading = ()
+        self.paint()
 
     def paint(self) -> None:
         """Draw what came since the last time."""
-        if not self._dirty or not self.is_mounted:
+        if not self.is_mounted or not self.columns:
+            return
+        self._paint_heading()
+        if not self._dirty:
+            return
+        if self._patience:
+            self._patience -= 1
             return
         self._dirty = False
-        follow = self.is_vertical_scroll_end
-        self._strips = self.flow.strips(self.size.width, Palette.of(self.app))
-        self.virtual_size = Size(self.size.width, len(self._strips))
-        if follow:
-            self.scroll_end(animate=False, immediate=True)
-        self.border_title = Content(f"{self.index + 1}")
-        self.refresh()
+        palette = Palette.of(self.app)
+        rows = self.flow.rows(self.columns, palette)
+        self._patience = 0 if self.finished else self.flow.open_length // _DRAWN_EACH_TIME
+        if self.note:
+            note = wrap([(sanitise(self.note), palette.muted)], self.columns)
+            blank = [Line([])] if rows else []
+            rows = [*rows, *map(to_row, (*blank, *note))]
+        self.show_rows(rows, self.flow.changed_from)
 
-    def on_resize(self) -> None:
-        self._dirty = True
-        self.paint()
+    def _paint_heading(self) -> None:
+        """Number, label and state above; figures below. Touches the border only for news."""
+        now = time.monotonic()
+        heading = (self.state, self.has_class("-picked"), self.tokens if self.finished else 0)
+        if heading == self._heading and (self.finished or now < self._stats_due):
+            return
+        self._stats_due = now + _STATS_EVERY
+        if heading != self._heading:
+            self._heading = heading
+            self.border_title = self._title()
+        if self.numbered:
+            self.border_subtitle = self._figures()
+        else:
+            self.border_title = Text("  ").join([self._figures(), self._title()])
 
-    def render_line(self, y: int) -> Strip:
-        y += self.scroll_offset.y
-        if y >= len(self._strips):
-            return Strip.blank(self.size.width, self.rich_style)
-        return self._strips[y].extend_cell_length(self.size.width).apply_style(self.rich_style)
+    def _title(self) -> Text:
+        palette = Palette.of(self.app)
+        parts = [Text(*self.glyph(palette))]
+        if self.numbered:
+            parts.insert(0, Text(str(self.index + 1), "bold"))
+        if self.label:
+            parts.append(Text(sanitise(self.label)))
+        if self.state in _ENDINGS:
+            parts.append(Text(_ENDINGS[self.state], palette.muted))
+        if self.has_class("-picked"):
+            parts.append(Text("picked", palette.success))
+        return Text(" ").join(parts)
+
+    def _figures(self) -> Text:
+        if not self.tokens:
+            return Text()
+        rate = self.tokens_per_s
+        figures = f"{self.tokens} tok" + (f" · {rate:.0f}/s" if rate else "")
+        return Text(figures, Palette.of(self.app).faint)

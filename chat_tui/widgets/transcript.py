@@ -2,26 +2,32 @@
 
     transcript.add_user("12*3?")
     transcript.add_answer("36", calls=(), forced=(), label="2 of 4")
-    transcript.add_notice("the engine died: out of memory", "error")
+    transcript.add_notice("The engine died: out of memory.", "error")
     transcript.replace([User("12*3?"), Answer("36")])    # another session, or path of the tree
 
-One widget on the line API, not one per message. It follows its end until it is scrolled up.
+One widget on the line API, not one per message. A long conversation opens at once: what is in view
+is drawn first, the rest between two key presses. Rows are added above and below what is drawn, and
+never guessed, so nothing in view moves while that goes on.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from textual.geometry import Size
-from textual.scroll_view import ScrollView
-from textual.strip import Strip
+from textual.timer import Timer
 
-from chat_tui.rendering import Flow, Palette
+from chat_tui.rendering import Flow, Palette, sanitise
+from chat_tui.rendering.wrap import Line, Row, to_row, wrap
+from chat_tui.widgets.rows import RowsView
 from engine.messages import ToolCall
 
 NoticeKind = Literal["info", "warning", "error"]
+
+_SLICE = 0.008  # seconds of drawing at a time, while there is more to draw
+_PAUSE = 0.02  # seconds between two slices, for keys and for the engine
 
 
 @dataclass(frozen=True)
@@ -52,17 +58,47 @@ class Notice:
 Entry = User | Answer | Notice
 
 
-class Transcript(ScrollView, can_focus=True):
+def draw(entry: Entry, width: int, palette: Palette) -> list[Row]:
+    """The rows of one entry."""
+    match entry:
+        case User(text):
+            lines = wrap([(sanitise(text), palette.user)], width - 2)
+            return [to_row(line.framed(before=[("▌ ", palette.user_bar)])) for line in lines]
+        case Answer(text, calls, forced, label):
+            above = [to_row(Line([(sanitise(label), palette.faint)]))] if label else []
+            return above + Flow(text, calls, forced, closed=True).rows(width, palette)
+        case Notice(text, kind):
+            glyph, style = {
+                "info": ("·", palette.muted),
+                "warning": ("!", palette.warning),
+                "error": ("✗", palette.error),
+            }[kind]
+            lines = wrap([(sanitise(text), style)], width - 2)
+            heads = (f"{glyph} ", *["  "] * len(lines))
+            return [
+                to_row(line.framed(before=[(head, style)]))
+                for line, head in zip(lines, heads, strict=False)
+            ]
+
+
+class Transcript(RowsView):
     """The conversation above the prompt."""
 
     DEFAULT_CSS = """
-    Transcript { background: $background; overflow-x: hidden; scrollbar-size: 1 1; padding: 0 1; }
+    Transcript { padding: 0 0 0 1; }
     """
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.entries: list[Entry] = []
-        self._strips: list[Strip] = []
+        # Drawn are entries[first:first + len(heights)], one height for each.
+        self._first = 0
+        self._heights: list[int] = []
+        self._drawn: list[Row] = []
+        self._width = 0
+        self._more: Timer | None = None
+
+    # What it shows
 
     def add_user(self, text: str) -> None:
         self._add(User(text))
@@ -82,33 +118,92 @@ class Transcript(ScrollView, can_focus=True):
     def replace(self, entries: Iterable[Entry]) -> None:
         """Show another conversation, at its end."""
         self.entries = list(entries)
-        self._layout()
+        self.following = True
+        self._draw_anew()
 
     def clear(self) -> None:
         self.replace(())
 
     def _add(self, entry: Entry) -> None:
         self.entries.append(entry)
-        self._layout()
+        if self._width and self._last == len(self.entries) - 1:
+            changed_from = len(self._drawn)
+            self._draw_below()
+            self.show_rows(self._drawn, changed_from)
 
-    def _layout(self) -> None:
-        follow = self.is_vertical_scroll_end
-        palette = Palette.of(self.app)
-        self._strips = [
-            strip
-            for entry in self.entries
-            for strip in Flow(entry.text, closed=True).strips(self.size.width, palette)
-        ]
-        self.virtual_size = Size(self.size.width, len(self._strips))
-        if follow:
-            self.scroll_end(animate=False, immediate=True)
-        self.refresh()
+    # Drawing
+
+    @property
+    def _last(self) -> int:
+        return self._first + len(self._heights)
+
+    def on_mount(self) -> None:
+        self._more = self.set_interval(_PAUSE, self._draw_more, pause=True)
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._draw_anew())
 
     def on_resize(self) -> None:
-        self._layout()
+        if self.columns != self._width:
+            self._draw_anew()
+        else:
+            self.show_rows(self._drawn)
 
-    def render_line(self, y: int) -> Strip:
-        y += self.scroll_offset.y
-        if y >= len(self._strips):
-            return Strip.blank(self.size.width, self.rich_style)
-        return self._strips[y].extend_cell_length(self.size.width).apply_style(self.rich_style)
+    def _draw_anew(self) -> None:
+        """Draw what is in view, from the entry at its top or, where it follows, from the end."""
+        anchor = len(self.entries) if self.following else self._entry_in_view()
+        self._width = self.columns
+        self._first = anchor
+        self._heights.clear()
+        self._drawn.clear()
+        if not self._width:
+            return
+        while len(self._drawn) < self.size.height and self._last < len(self.entries):
+            self._draw_below()
+        while len(self._drawn) < self.size.height and self._first > 0:
+            self._draw_above()
+        following = self.following
+        self.show_rows(self._drawn)
+        if not following:
+            self.set_scroll(None, 0)
+            self.following = False
+        if self._more is not None:
+            self._more.resume()
+
+    def _entry_in_view(self) -> int:
+        y = self.scroll_offset.y
+        for index, height in enumerate(self._heights, self._first):
+            if y < height:
+                return index
+            y -= height
+        return self._last
+
+    def _draw_more(self) -> None:
+        """One slice of what is not drawn yet, the newest first."""
+        until = time.monotonic() + _SLICE
+        rows, above = len(self._drawn), 0
+        while time.monotonic() < until and self._last < len(self.entries):
+            self._draw_below()
+        while time.monotonic() < until and self._first > 0:
+            above += self._draw_above()
+        if len(self._drawn) != rows:
+            self.show_rows(self._drawn, 0 if above else rows, above)
+        elif self._more is not None:
+            self._more.pause()
+
+    def _draw_above(self) -> int:
+        self._first -= 1
+        rows = self._rows_of(self._first)
+        self._drawn[:0] = rows
+        self._heights.insert(0, len(rows))
+        return len(rows)
+
+    def _draw_below(self) -> None:
+        rows = self._rows_of(self._last)
+        self._drawn += rows
+        self._heights.append(len(rows))
+
+    def _rows_of(self, index: int) -> list[Row]:
+        entry = self.entries[index]
+        rows = draw(entry, self._width, Palette.of(self.app))
+        before = self.entries[index - 1] if index else None
+        close = before is None or (isinstance(entry, Notice) and isinstance(before, Notice))
+        return rows if close else [to_row(Line([])), *rows]

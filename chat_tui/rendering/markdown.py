@@ -1,0 +1,193 @@
+"""One block of Markdown as lines of styled runs.
+
+    lines = markdown(source, insets, width, palette, growing=True)
+
+Parsed by markdown-it with what models mean rather than all that CommonMark allows: a newline is a
+newline, HTML and entities are text, a line of dashes is a rule and never makes a heading of the
+paragraph above, and the `*` of `3*4*5` and the `\\(` of a formula are what they are. Nothing of the
+source is lost but the markers that became styles; what cannot be drawn so is drawn as plain text.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
+from markdown_it.tree import SyntaxTreeNode
+from rich.style import Style
+
+from chat_tui.rendering.code import code_block
+from chat_tui.rendering.insets import Insets
+from chat_tui.rendering.palette import Palette
+from chat_tui.rendering.table import table
+from chat_tui.rendering.wrap import Line, Run, wrap
+
+log = logging.getLogger(__name__)
+
+_BULLETS = "•◦▪"
+_NARROW = 10  # cells: no room for the frame of a list or a quote
+_LITERAL = re.compile(
+    r"\\[()\[\]]"  # TeX's delimiters
+    r"|(?<=[\w)])\*(?=[\w(])"  # a product
+    r"|(?<=[\d)])\*\*(?=[\d(])"  # a power
+)
+
+
+def markdown(
+    source: str, insets: Insets, width: int, palette: Palette, *, growing: bool = False
+) -> list[Line]:
+    """The lines of a block, none wider than `width` cells. `growing`: there will be more of it."""
+    try:
+        tree = SyntaxTreeNode(_parser().parse(source))
+        return _Drawing(source, insets, palette, growing).blocks(tree.children, width)
+    except Exception:
+        log.exception("drawn as plain text: %r", source)
+        return wrap(list(insets.expand(source, palette.text, palette)), width)
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    parser.disable(["lheading", "reference", "entity", "html_block", "html_inline"])
+    parser.inline.ruler.before("escape", "literal", _literal)
+    # Shown, not followed: an address is printed as it was written.
+    setattr(parser, "normalizeLink", str)  # noqa: B010
+    setattr(parser, "normalizeLinkText", str)  # noqa: B010
+    return parser
+
+
+def _literal(state: StateInline, silent: bool) -> bool:
+    match = _LITERAL.match(state.src, state.pos)
+    if match is None:
+        return False
+    if not silent:
+        state.pending += match.group()
+    state.pos = match.end()
+    return True
+
+
+class _Drawing:
+    """Walks one block's tree. Block methods give lines, inline ones runs."""
+
+    def __init__(self, source: str, insets: Insets, palette: Palette, growing: bool) -> None:
+        self.lines = source.split("\n")
+        self.insets = insets
+        self.palette = palette
+        self.growing = growing
+        self.depth = 0
+
+    # Blocks
+
+    def blocks(
+        self, nodes: Sequence[SyntaxTreeNode], width: int, base: Style | None = None
+    ) -> list[Line]:
+        """Blocks one under the other, with a blank line where the source has one."""
+        drawn: list[Line] = []
+        for node in nodes:
+            if drawn and self._is_spaced(node):
+                drawn.append(Line([]))
+            drawn += self._block(node, width, base or self.palette.text)
+        return drawn
+
+    def _is_spaced(self, node: SyntaxTreeNode) -> bool:
+        first = node.map[0] if node.map else 0
+        return first > 0 and not self.lines[first - 1].strip("> \t")
+
+    def _block(self, node: SyntaxTreeNode, width: int, base: Style) -> list[Line]:
+        palette = self.palette
+        match node.type:
+            case "paragraph":
+                return self._text(node, width, base)
+            case "heading":
+                level = min(int(node.tag[1:]), len(palette.headings))
+                return self._text(node, width, base + palette.headings[level - 1])
+            case "bullet_list" | "ordered_list":
+                return self._list(node, width, base)
+            case "blockquote":
+                bar: Run = ("▎ ", palette.bar)
+                return self._framed(node.children, width, base + palette.quote, bar, bar)
+            case "fence" | "code_block":
+                language = node.info.strip() if node.type == "fence" else ""
+                return code_block(
+                    node.content, language, self.insets, width, palette, growing=self.growing
+                )
+            case "hr":
+                return [Line([("─" * width, palette.rule)])]
+            case "table":
+                return self._table(node, width, base)
+            case _:
+                return wrap(list(self.insets.expand(node.content, base, palette)), width)
+
+    def _text(self, node: SyntaxTreeNode, width: int, base: Style) -> list[Line]:
+        return wrap([run for child in node.children for run in self._inline(child, base)], width)
+
+    def _list(self, node: SyntaxTreeNode, width: int, base: Style) -> list[Line]:
+        drawn: list[Line] = []
+        bullet = _BULLETS[self.depth % len(_BULLETS)]
+        self.depth += 1
+        for item in node.children:
+            marker = f"{item.info}{item.markup} " if item.info else f"{bullet} "
+            first: Run = (marker, self.palette.bullet)
+            if drawn and self._is_spaced(item):
+                drawn.append(Line([]))
+            rest: Run = (" " * len(marker), self.palette.bullet)
+            drawn += self._framed(item.children, width, base, first, rest) or [Line([first])]
+        self.depth -= 1
+        return drawn
+
+    def _framed(
+        self, nodes: Sequence[SyntaxTreeNode], width: int, base: Style, first: Run, rest: Run
+    ) -> list[Line]:
+        inner = width - len(first[0])
+        if inner < _NARROW:
+            return [Line([first]), *self.blocks(nodes, width, base)]
+        lines = self.blocks(nodes, inner, base)
+        return [line.framed(before=[rest if i else first]) for i, line in enumerate(lines)]
+
+    def _table(self, node: SyntaxTreeNode, width: int, base: Style) -> list[Line]:
+        head, *rows = (row for part in node.children for row in part.children)
+        aligned = [str(cell.attrs.get("style", "left")) for cell in head.children]
+        return table(
+            [self._cell(cell, base + self.palette.table_head) for cell in head.children],
+            [[self._cell(cell, base) for cell in row.children] for row in rows],
+            [align.removeprefix("text-align:") for align in aligned],
+            width,
+            self.palette,
+        )
+
+    def _cell(self, node: SyntaxTreeNode, base: Style) -> list[Run]:
+        return [run for child in node.children for run in self._inline(child, base)]
+
+    # Inline
+
+    def _inline(self, node: SyntaxTreeNode, style: Style) -> Iterator[Run]:
+        palette = self.palette
+        match node.type:
+            case "text":
+                yield from self.insets.expand(node.content, style, palette)
+            case "softbreak" | "hardbreak":
+                yield "\n", style
+            case "code_inline":
+                yield from self.insets.expand(node.content, style + palette.code, palette)
+            case "link" | "image":
+                yield from self._link(node, style)
+            case kind:
+                changes = {"strong": palette.strong, "em": palette.emphasis, "s": palette.strike}
+                style += changes.get(kind, Style.null())
+                if not node.children:
+                    yield from self.insets.expand(node.content, style, palette)
+                for child in node.children:
+                    yield from self._inline(child, style)
+
+    def _link(self, node: SyntaxTreeNode, style: Style) -> Iterator[Run]:
+        shown = [run for c in node.children for run in self._inline(c, style + self.palette.link)]
+        yield from shown
+        address = str(node.attrs.get("href") or node.attrs.get("src") or "")
+        if title := node.attrs.get("title"):
+            address += f' "{title}"'
+        if address and address.removeprefix("mailto:") != "".join(text for text, _ in shown):
+            yield from self.insets.expand(f" ({address})", style + self.palette.muted, self.palette)

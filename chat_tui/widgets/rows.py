@@ -1,0 +1,146 @@
+"""Drawing rows on the line API: what a pane and the transcript have in common.
+
+A `RowsView` shows a list of rows, follows its end until it is scrolled up and again once it is back
+there, and lets text be selected and copied without the line breaks that only the width made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.widget import Widget
+
+from chat_tui.rendering.wrap import Row
+
+LONGEST_LINE = 100
+_FRAME = " ▎▌"  # what lists, quotes and user messages put before each row
+
+
+class RowsView(ScrollView, can_focus=True, inherit_bindings=False):
+    """Rows of cells that grow at their end."""
+
+    DEFAULT_CSS = """
+    RowsView {
+        background: $background;
+        overflow-x: hidden;
+        overflow-y: auto;
+        scrollbar-gutter: stable;
+        scrollbar-size: 1 1;
+        scrollbar-background: $background;
+        scrollbar-background-hover: $background;
+        scrollbar-background-active: $background;
+        scrollbar-color: $foreground 20%;
+        scrollbar-color-hover: $foreground 35%;
+        scrollbar-color-active: $primary;
+    }
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("pageup", "page_up", "Scroll up a page", show=False),
+        Binding("pagedown", "page_down", "Scroll down a page", show=False),
+        Binding("home", "scroll_home", "Scroll to the start", show=False),
+        Binding("end", "scroll_end", "Scroll to the end and follow it", show=False),
+        Binding("shift+up", "scroll_up", "Scroll up a line", show=False),
+        Binding("shift+down", "scroll_down", "Scroll down a line", show=False),
+    ]
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.rows: Sequence[Row] = ()
+        self.following = True
+
+    @property
+    def columns(self) -> int:
+        """Cells that a row may have: lines longer than this are hard to read."""
+        return min(self.scrollable_content_region.width, LONGEST_LINE)
+
+    def show_rows(self, rows: Sequence[Row], changed_from: int = 0, above: int = 0) -> None:
+        """Show `rows`, of which those from `changed_from` on are new or different.
+
+        `above` is how many of them were added before the first: what is in view stays where it is.
+        """
+        self.rows = rows
+        size = Size(self.columns, len(rows))
+        if size != self.virtual_size:
+            following = self.following
+            if self.styles.is_auto_height:
+                self.virtual_size = size
+            else:
+                # A row more changes the scroll bar, not the layout of the screen.
+                self.set_reactive(Widget.virtual_size, size)
+            self._scroll_update(size)
+            self.following = following
+        before = self.scroll_offset.y
+        if self.following:
+            self.set_scroll(None, self.max_scroll_y)
+        elif above:
+            self.set_scroll(None, before + above)
+        top = max(changed_from - before, 0)
+        if self.scroll_offset.y == before and top < self.size.height:
+            self.refresh(Region(0, top, self.size.width, self.size.height - top))
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self.following = round(new_value) >= self.max_scroll_y
+
+    def action_page_up(self) -> None:
+        self.scroll_page_up(animate=False)
+
+    def action_page_down(self) -> None:
+        self.scroll_page_down(animate=False)
+
+    def action_scroll_home(self) -> None:
+        self.set_scroll(None, 0)
+
+    def action_scroll_end(self) -> None:
+        self.set_scroll(None, self.max_scroll_y)
+        self.following = True
+
+    def render_line(self, y: int) -> Strip:
+        y += self.scroll_offset.y
+        base = self.rich_style
+        if y >= len(self.rows):
+            return Strip.blank(self.size.width, base)
+        # Both are cached by the strip, which lives as long as its row is not drawn anew.
+        strip = self.rows[y].strip.apply_style(base)
+        if (selection := self.text_selection) is not None:
+            strip = self._highlight(strip, y, selection)
+        return strip.apply_offsets(0, y)
+
+    def _highlight(self, strip: Strip, y: int, selection: Selection) -> Strip:
+        span = selection.get_span(y)
+        if span is None:
+            return strip
+        start, end = (strip.index_to_cell_position(index) for index in span)
+        if span[1] == -1:
+            end = strip.cell_length
+        start, end = min(start, strip.cell_length), min(end, strip.cell_length)
+        ground = Style(bgcolor=self.screen.get_component_rich_style("screen--selection").bgcolor)
+        marked = Strip(Segment.apply_style(strip.crop(start, end), post_style=ground))
+        return Strip.join([strip.crop(0, start), marked, strip.crop(end)])
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The selected text as it was written: rows that only the width broke are one line."""
+        parts: list[str] = []
+        joint = ""
+        for y, row in enumerate(self.rows):
+            span = selection.get_span(y)
+            if span is None:
+                continue
+            start, end = span
+            text = row.strip.text[start : None if end == -1 else end]
+            text = text.lstrip(_FRAME) if joint in ("", " ") and parts else text
+            parts += [joint, text.rstrip()] if parts else [text.rstrip()]
+            joint = row.joint
+        return ("".join(parts), "\n") if parts else None
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self.refresh()
