@@ -56,7 +56,8 @@ repo, filename, revision, folder = sys.argv[1:]
 try:
     hf_hub_download(repo, filename, revision=revision, local_dir=folder)
 except Exception as error:
-    sys.exit("ERROR: " + (str(error).strip().splitlines() or [type(error).__name__])[0])
+    reason = error.__cause__ or error
+    sys.exit("ERROR: " + (str(reason).strip().splitlines() or [type(reason).__name__])[0])
 """
 
 
