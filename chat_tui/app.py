@@ -204,23 +204,23 @@ class ChatApp(App[None]):
         match commands.interpret(message.text):
             case commands.Complaint(line):
                 self.answer.tell(line, "warning")
+                self.prompt.give_back(message.text)
                 return
             case commands.Message(text):
-                self.prompt.clear_text()
                 self.act(lambda: self.chat.send(text))
             case commands.SetValue(command, value):
-                self.prompt.clear_text()
                 self.act(lambda: self.chat.change(command.setting, value))
                 self._tell_value(command)
             case commands.Question(command):
-                self.prompt.clear_text()
                 self._tell_value(command)
             case commands.Act(command, argument):
-                if self._run_command(command, argument):
-                    self.prompt.clear_text()
+                if not self._run_command(command, argument):
+                    self.prompt.give_back(message.text)
+                    return
+        self._past.add(message.text)
 
     def _run_command(self, command: Command, argument: str) -> bool:
-        """Run one of the commands that are no settings. False keeps the text in the prompt."""
+        """Run one of the commands that are no settings. False: the text is needed again."""
         match command.name:
             case "new":
                 self.act(self.chat.new)
@@ -271,6 +271,13 @@ class ChatApp(App[None]):
 
     def on_prompt_edited(self) -> None:
         self.answer.hush()
+
+    def on_prompt_page(self, message: Prompt.Page) -> None:
+        above = self.grid.pane(self.grid.focused_index) if self.grid.panes else self.transcript
+        if message.step < 0:
+            above.scroll_page_up(animate=False)
+        else:
+            above.scroll_page_down(animate=False)
 
     def on_prompt_take_back(self) -> None:
         text = self.chat.take_back()

@@ -1,7 +1,7 @@
 """The box at the bottom: what is typed, pasted, recalled and completed.
 
-`Prompt` grows with its text up to eight lines. It posts `Prompt.Submitted` on Enter and leaves the
-text where it is: whoever takes it calls `clear_text()`. Newlines are Shift+Enter where the terminal
+`Prompt` grows with its text up to eight lines. On Enter it posts `Prompt.Submitted` and is empty;
+what cannot be taken comes back with `give_back()`. Newlines are Shift+Enter where the terminal
 can tell it from Enter, and Ctrl+J or Alt+Enter everywhere. The list above it (`Completions`) offers
 slash commands while one is being typed.
 """
@@ -36,6 +36,9 @@ class Prompt(TextArea):
         Binding("up", "up", "Older prompt", show=False),
         Binding("down", "down", "Newer prompt", show=False),
         Binding("tab", "tab", "To the answers; take a completion", show=False),
+        Binding("pageup", "page(-1)", "Scroll the answers up", show=False),
+        Binding("pagedown", "page(1)", "Scroll the answers down", show=False),
+        Binding("escape", "close_list", show=False),
     ]
 
     DEFAULT_CSS = """
@@ -69,6 +72,12 @@ class Prompt(TextArea):
 
         text: str
 
+    @dataclass
+    class Page(Message):
+        """What is above the box is to be scrolled by a page."""
+
+        step: int
+
     class TakeBack(Message):
         """Up was pressed in an empty box: a message that still waits could come back."""
 
@@ -85,20 +94,15 @@ class Prompt(TextArea):
         self.past = past
         self.waiting = False
         self._complete = complete
-        self._settled = ""
-
-    def clear_text(self) -> None:
-        """The text was taken: remember it, and begin a new one."""
-        self.past.add(self.text)
-        self.replace_text("")
+        self._offered = ""
+        self._state: tuple[str, Sequence[str]] = ("", ("",))
 
     def replace_text(self, text: str) -> None:
         """Put another text into the box, cursor at its end, undo kept."""
         start, end = (0, 0), self.document.end
         self.replace(text, start, end, maintain_selection_offset=False)
         self.move_cursor(self.document.end)
-        self._settled = text
-        self.completions.offer([], "")
+        self.close_list()
 
     def give_back(self, text: str) -> None:
         """Text that could not be asked returns, in front of what is in the box."""
@@ -106,35 +110,63 @@ class Prompt(TextArea):
 
     def tell_state(self, title: str, segments: Sequence[str]) -> None:
         """Say in the frame how answers are sampled, and as many of the key hints as fit."""
-        room = self.size.width - 4
+        self._state = (title, segments)
+        room = self.outer_size.width - 6
         hint = segments[0]
         for segment in segments[1:]:
             if len(hint) + 3 + len(segment) <= room:
                 hint = f"{hint} · {segment}"
-        self.border_title = Content(title if len(title) <= room else title[: room - 1] + "…")
-        self.border_subtitle = Content(hint)
+        self.border_title = Content(title).truncate(room, ellipsis=True)
+        self.border_subtitle = Content(hint).truncate(room, ellipsis=True)
+
+    def on_resize(self) -> None:
+        self.tell_state(*self._state)
+
+    def offer(self) -> None:
+        """Show what could be typed next."""
+        self._offered = self.text
+        self.completions.offer(*self._complete(self.text))
+
+    def close_list(self) -> None:
+        """Offer nothing until the text changes."""
+        self._offered = self.text
+        self.completions.offer([], "")
 
     # Keys.
 
     def action_submit(self) -> None:
+        self._offer_if_changed()
         choice = self.completions.chosen
         if choice is not None and choice.line.rstrip() != self.text.strip():
             self._take(choice)
             if not choice.final:
                 return
-        if self.text.strip():
-            self.post_message(self.Submitted(self.text))
+        text = self.text
+        if text.strip():
+            # Emptied here and not by whoever takes it: more may have been typed by then.
+            self.replace_text("")
+            self.post_message(self.Submitted(text))
 
     def action_newline(self) -> None:
         self._replace_via_keyboard("\n", *self.selection)
 
     def action_tab(self) -> None:
+        self._offer_if_changed()
         choice = self.completions.chosen or self.completions.first
         if choice is None:
             raise SkipAction()  # then Tab is the screen's: it moves to the answers
         self._take(choice)
 
+    def action_close_list(self) -> None:
+        if not self.completions.display:
+            raise SkipAction()  # then Esc is the screen's: it stops the answers
+        self.close_list()
+
+    def action_page(self, step: int) -> None:
+        self.post_message(self.Page(step))
+
     def action_up(self) -> None:
+        self._offer_if_changed()
         if self.completions.move(-1):
             return
         if not self.navigator.is_first_wrapped_line(self.cursor_location):
@@ -145,6 +177,7 @@ class Prompt(TextArea):
             self.replace_text(text)
 
     def action_down(self) -> None:
+        self._offer_if_changed()
         if self.completions.move(1):
             return
         if not self.navigator.is_last_wrapped_line(self.cursor_location):
@@ -153,17 +186,14 @@ class Prompt(TextArea):
             self.replace_text(text)
 
     async def _on_key(self, event: events.Key) -> None:
-        # TextArea inserts a newline on Enter before any binding sees the key.
-        if event.key == "enter":
-            event.stop()
-            event.prevent_default()
-            self.action_submit()
-        elif event.key == "escape" and self.completions.display:
-            event.stop()
-            event.prevent_default()
-            self.completions.offer([], "")
-        else:
-            await super()._on_key(event)
+        # Textual runs bindings when the key has come back to the App. By then this box has taken
+        # whatever was typed behind it: a newline would land in the wrong place. So they run here.
+        for binding in self._bindings.key_to_bindings.get(event.key, ()):
+            if await self.app.run_action(binding.action, self):
+                event.stop()
+                event.prevent_default()
+                return
+        await super()._on_key(event)
 
     async def _on_paste(self, event: events.Paste) -> None:
         # Terminals send a pasted newline as CR; other control characters have no place in a text.
@@ -184,13 +214,12 @@ class Prompt(TextArea):
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         event.stop()
-        if self.text == self._settled:
-            return
-        self._settled = self.text
-        self.offer()
-        self.post_message(self.Edited(self.text))
+        if self._offer_if_changed():
+            self.post_message(self.Edited(self.text))
 
-    def offer(self) -> None:
-        """Show what could be typed next."""
-        choices, hint = self._complete(self.text)
-        self.completions.offer(choices, hint)
+    def _offer_if_changed(self) -> bool:
+        """Keys may come faster than the news that the text changed."""
+        if self._offered == self.text:
+            return False
+        self.offer()
+        return True

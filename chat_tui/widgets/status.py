@@ -130,7 +130,7 @@ def _fields(now: Figures) -> list[_Field]:
     if now.rate is not None and now.rates is not None:
         total = f"{now.rates:.0f}"
         if now.rows > 1:
-            rate.append(_dim(f"{now.rows} × ", f"{now.rate:.0f}") + _dim(" = ", f"{total} tok/s"))
+            rate.append(_dim("", f"{now.rate:.0f} tok/s") + _dim(" together ", total))
         rate.append(_dim("", f"{total} tok/s"))
     saved = now.saved if now.saved and now.rows > 1 else None
     return [

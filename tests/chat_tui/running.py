@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from textual import events
 from textual.pilot import Pilot
 
 from chat_tui.app import ChatApp
@@ -29,6 +30,15 @@ class Running:
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
+        await self.settle()
+
+    async def burst(self, *keys: str) -> None:
+        """Keys that are all there before the first is handled."""
+        for key in keys:
+            name = "space" if key == " " else key
+            self.app.post_message(events.Key(name, key if len(key) == 1 else None))
+        for _ in range(3):
+            await self.pilot.pause()
         await self.settle()
 
     async def type(self, text: str) -> None:

@@ -363,7 +363,7 @@ async def test_save_writes_the_tokens_and_never_overwrites(tmp_path: Path) -> No
         await run.send(f"/save {path}")
         assert "exists already" in run.told
         assert run.text == f"/save {path}"
-        run.app.prompt.clear_text()
+        run.app.prompt.replace_text("")
         await run.send(f"/save {tmp_path}/missing/file")
         assert "cannot be written" in run.told
 

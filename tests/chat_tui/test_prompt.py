@@ -36,6 +36,20 @@ async def test_newline_keys_put_the_newline_where_the_cursor_is(key: str) -> Non
         assert run.backend.ask.text == "one\ntwo"
 
 
+async def test_keys_that_come_at_once_keep_their_order() -> None:
+    async with running() as run:
+        await run.burst(*"one", "ctrl+j", *"twx", "backspace", *"o", "enter", *"next")
+        assert run.backend.ask.text == "one\ntwo"
+        assert run.text == "next"
+
+
+async def test_a_command_typed_at_once_is_not_taken_for_another() -> None:
+    async with running() as run:
+        await run.burst(*"/samples 5", "enter")
+        assert run.app.chat.settings.samples == 5
+        assert run.text == ""
+
+
 async def test_the_box_grows_with_its_text_up_to_eight_lines() -> None:
     async with running() as run:
         heights = []
