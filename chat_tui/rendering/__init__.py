@@ -1,8 +1,8 @@
-"""Model text to rows of terminal cells.
+"""Model text to lines of terminal cells.
 
-`Flow` holds one growing text and gives `Row`s for a width; `Palette` says how things look in a
+`Flow` holds one growing text and gives `Line`s for a width; `Palette` says how things look in a
 theme; `sanitise` keeps control out of the terminal. Nothing here knows a widget:
-`chat_tui/widgets` draws the strips.
+`chat_tui/widgets` draws the lines.
 """
 
 from chat_tui.rendering.flow import Flow

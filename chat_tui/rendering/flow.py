@@ -1,10 +1,10 @@
-"""One answer's text as it grows: raw characters in, rows of cells out.
+"""One answer's text as it grows: raw characters in, lines of cells out.
 
     flow = Flow()
     flow.append("12*3 is ")            # as the model samples
     flow.set_call(0, ToolCall(...))    # the characters it covers are drawn as a chip
     flow.close()                       # nothing more will come
-    rows = flow.rows(width, palette)
+    lines = flow.lines(width, palette)
 
 Blocks that are complete are drawn once; only the open block is drawn again when text arrives. The
 text is kept raw, and made harmless on its way to the screen.
@@ -18,7 +18,7 @@ from chat_tui.rendering.blocks import Block, blocks
 from chat_tui.rendering.insets import Insets, Span, place
 from chat_tui.rendering.markdown import markdown
 from chat_tui.rendering.palette import Palette
-from chat_tui.rendering.wrap import Line, Row, to_row
+from chat_tui.rendering.wrap import Line
 from engine.messages import ToolCall
 
 
@@ -37,12 +37,12 @@ class Flow:
         self.calls: dict[int, ToolCall] = dict(enumerate(calls))
         self.forced: list[Span] = list(forced)
         self.closed = closed
-        self._rows: list[Row] = []
+        self._lines: list[Line] = []
         self._drawn_for: tuple[int, Palette] | None = None
         self._start = 0  # of the open block in `text`
-        self._settled = 0  # rows above it
+        self._settled = 0  # lines above it
         self._spaced = False  # blank lines stand before it
-        self.changed_from = 0  # the first row that the last drawing made anew
+        self.changed_from = 0  # the first line that the last drawing made anew
 
     def append(self, text: str, forced: bool = False) -> None:
         start, end = len(self.text), len(self.text) + len(text)
@@ -65,36 +65,35 @@ class Flow:
         """Characters that are drawn again when text arrives: the measure of what drawing costs."""
         return len(self.text) - self._start
 
-    def rows(self, width: int, palette: Palette) -> list[Row]:
+    def lines(self, width: int, palette: Palette) -> list[Line]:
         """The whole text at this width. The list is the flow's own, changed by the next call."""
         if self._drawn_for != (width, palette):
             self._drawn_for = width, palette
-            self._rows.clear()
+            self._lines.clear()
             self._start, self._settled, self._spaced = 0, 0, False
-        before = self._rows[self._settled :]
+        before = self._lines[self._settled :]
         self.changed_from = self._settled
         insets = place(self.text, self.calls.values(), self.forced, self._start)
-        del self._rows[self._settled :]
+        del self._lines[self._settled :]
         found = list(blocks(insets.text, final=self.closed, spaced=self._spaced))
         for block in found[:-1]:
             self._draw(block, insets, width, palette, growing=False)
-        self._settled = len(self._rows)
+        self._settled = len(self._lines)
         if found:
             self._draw(found[-1], insets, width, palette, growing=not self.closed)
             self._spaced = found[-1].spaced
             self._start += insets.raw_length(found[-1].start)
-        for old, new in zip(before, self._rows[self.changed_from :], strict=False):
+        for old, new in zip(before, self._lines[self.changed_from :], strict=False):
             if old != new:
                 break
-            self._rows[self.changed_from] = old  # its strip has cached what it looks like
+            self._lines[self.changed_from] = old  # its strip has cached what it looks like
             self.changed_from += 1
-        return self._rows
+        return self._lines
 
     def _draw(
         self, block: Block, insets: Insets, width: int, palette: Palette, *, growing: bool
     ) -> None:
-        if block.spaced and self._rows:
-            self._rows.append(to_row(Line([])))
+        if block.spaced and self._lines:
+            self._lines.append(Line([]))
         source = insets.text[block.start : block.end]
-        lines = markdown(source, insets, width, palette, growing=growing)
-        self._rows.extend(map(to_row, lines))
+        self._lines += markdown(source, insets, width, palette, growing=growing)

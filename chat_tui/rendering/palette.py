@@ -59,6 +59,7 @@ class Palette:
     user: Style
     user_bar: Style
     focus: Style
+    marked: Style
     running: Style
     success: Style
     warning: Style
@@ -129,7 +130,9 @@ def _palette(values: tuple[str, ...]) -> Palette:
         chip_result=ink(colors["text-success"], attributes="bold") + chip,
         user=ink(foreground),
         user_bar=ink(colors["primary"]),
-        focus=ink(foreground, attributes="bold") + on(colors["primary"], 0.45),
+        # Reversed, so that it can be told without colours too.
+        marked=ink(colors["primary"], attributes="bold reverse"),
+        focus=on(colors["primary"], 0.45),
         running=ink(colors["text-primary"]),
         success=ink(colors["text-success"]),
         warning=ink(colors["text-warning"]),

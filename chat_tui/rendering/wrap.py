@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from rich.cells import cell_len, split_graphemes
 from rich.segment import Segment
@@ -21,6 +21,7 @@ Run = tuple[str, Style]
 Slice = tuple[int, int]
 
 NO_BREAK = {ord(" "): "\xa0"}
+_DONE = {0xA0: " "}  # a no-break space has done its work and is drawn as a space
 
 _OPENING = "（「『【《〈〔｛［"
 _CLOSING = "、。，．！？：；）」』】》〉〕｝］ー～…‥々"
@@ -31,12 +32,17 @@ _CJK = (
 _UNIT = re.compile(f" +|[{_OPENING}]*[{_CJK}][{_CLOSING}]*|[^ {_CJK}]+[{_CLOSING}]*")
 
 
-class Line(NamedTuple):
-    """A line of cells, and what stands between it and the next in the text: "" or " " where the
-    line was broken for want of room. Copied text is put together by it."""
+@dataclass(slots=True)
+class Line:
+    """A line of cells.
+
+    `joint` is what stands between it and the next in the text: "" or " " where the line was broken
+    for want of room. Copied text is put together by it.
+    """
 
     runs: list[Run]
     joint: str = "\n"
+    _strip: Strip | None = field(default=None, init=False, repr=False, compare=False)
 
     def framed(self, *, before: Iterable[Run] = (), after: Iterable[Run] = ()) -> Line:
         return Line([*before, *self.runs, *after], self.joint)
@@ -45,12 +51,18 @@ class Line(NamedTuple):
     def width(self) -> int:
         return width_of(self.runs)
 
+    @property
+    def text(self) -> str:
+        return "".join(text for text, _ in self.runs).translate(_DONE)
 
-class Row(NamedTuple):
-    """A line as it is drawn."""
-
-    strip: Strip
-    joint: str = "\n"
+    @property
+    def strip(self) -> Strip:
+        """The line as it is drawn: made when it is first seen, for strips are heavy."""
+        if self._strip is None:
+            self._strip = Strip(
+                [Segment(text.translate(_DONE), style) for text, style in self.runs]
+            )
+        return self._strip
 
 
 def wrap(runs: Sequence[Run], width: int) -> list[Line]:
@@ -130,12 +142,6 @@ def cut(runs: Sequence[Run], text: str, slices: Sequence[Slice]) -> list[Line]:
         between = text[end : slices[number][0]] if number < len(slices) else "\n"
         lines.append(Line(line, "\n" if "\n" in between else " " if between else ""))
     return lines
-
-
-def to_row(line: Line) -> Row:
-    """The row of a line; a no-break space has done its work and is drawn as a space."""
-    strip = Strip([Segment(text.replace("\xa0", " "), style) for text, style in line.runs])
-    return Row(strip, line.joint)
 
 
 def width_of(runs: Iterable[Run]) -> int:

@@ -125,7 +125,11 @@ class CompareGrid(Widget):
     # What changes it
 
     def watch_zoomed(self) -> None:
-        self.refresh(layout=True)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        # From a child: a widget that asks for layout invalidates the arrangement of its parents.
+        self.strip.refresh(layout=True)
 
     def watch_focused_index(self, index: int) -> None:
         if not self.panes:
@@ -133,7 +137,7 @@ class CompareGrid(Widget):
         self._mark_current()
         self.strip.show(self.panes, index)
         if self.plan(self.size).strip is not None:
-            self.refresh(layout=True)
+            self._lay_out()
         self.post_message(self.FocusMoved(index))
 
     def _mark_current(self) -> None:

@@ -19,8 +19,8 @@ from rich.style import Style
 from rich.text import Text
 
 from chat_tui.rendering import Flow, Palette, sanitise
-from chat_tui.rendering.wrap import Line, to_row, wrap
-from chat_tui.widgets.rows import RowsView
+from chat_tui.rendering.wrap import Line, wrap
+from chat_tui.widgets.lines_view import LinesView
 from engine.messages import FinishReason, ToolCall
 
 State = Literal["waiting", "running", "stop", "length", "context", "cancelled", "died"]
@@ -40,11 +40,11 @@ _ENDINGS: dict[State, str] = {
     "cancelled": "stopped",
     "died": "engine gone",
 }
-_STATS_EVERY = 0.5  # seconds: figures that change ten times a second cannot be read
+_STATS_EVERY = 1.0  # seconds: figures that change ten times a second cannot be read
 _DRAWN_EACH_TIME = 1500  # characters of an open block; longer ones are drawn less often
 
 
-class Pane(RowsView):
+class Pane(LinesView):
     """One of the answers that grow side by side."""
 
     DEFAULT_CSS = """
@@ -158,18 +158,18 @@ class Pane(RowsView):
             return
         self._dirty = False
         palette = Palette.of(self.app)
-        rows = self.flow.rows(self.columns, palette)
+        lines = self.flow.lines(self.columns, palette)
         self._patience = 0 if self.finished else self.flow.open_length // _DRAWN_EACH_TIME
         if self.note:
             note = wrap([(sanitise(self.note), palette.muted)], self.columns)
-            blank = [Line([])] if rows else []
-            rows = [*rows, *map(to_row, (*blank, *note))]
-        self.show_rows(rows, self.flow.changed_from)
+            lines = [*lines, *([Line([])] if lines else []), *note]
+        self.show_lines(lines, self.flow.changed_from)
 
     def _paint_heading(self) -> None:
         """Number, label and state above; figures below. Touches the border only for news."""
         now = time.monotonic()
-        heading = (self.state, self.has_class("-picked"), self.tokens if self.finished else 0)
+        marks = self.has_class("-picked"), self.has_class("-current")
+        heading = (self.state, marks, self.tokens if self.finished else 0)
         if heading == self._heading and (self.finished or now < self._stats_due):
             return
         self._stats_due = now + _STATS_EVERY
@@ -179,13 +179,15 @@ class Pane(RowsView):
         if self.numbered:
             self.border_subtitle = self._figures()
         else:
-            self.border_title = Text("  ").join([self._figures(), self._title()])
+            self.border_title = Text(" ").join([self._title(), self._figures(), Text()])
 
     def _title(self) -> Text:
         palette = Palette.of(self.app)
         parts = [Text(*self.glyph(palette))]
         if self.numbered:
-            parts.insert(0, Text(str(self.index + 1), "bold"))
+            current = self.has_class("-current")
+            number = f" {self.index + 1} " if current else str(self.index + 1)
+            parts.insert(0, Text(number, palette.marked if current else palette.strong))
         if self.label:
             parts.append(Text(sanitise(self.label)))
         if self.state in _ENDINGS:

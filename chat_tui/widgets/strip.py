@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.events import Click
@@ -79,28 +79,29 @@ class StateStrip(Widget):
     def _entry(self, pane: Pane, palette: Palette) -> list[Run]:
         """What fits of number, state, tokens, label and tail; one cell stays free on the right."""
         current = pane.index == self._current
-        ground = palette.focus if current else Style.null()
+        quiet, faint = (palette.text,) * 2 if current else (palette.muted, palette.faint)
         room = self._entry_width - 2
         glyph, style = pane.glyph(palette)
-        number = f" {pane.index + 1}"
-        wide = room >= len(number) + 9
+        number = str(pane.index + 1)
+        wide = room >= len(number) + 10
         runs = [
-            (number, palette.strong if current else palette.text),
-            (f" {glyph}" if wide else glyph, style),
+            (f" {number} " if wide else f" {number}", palette.marked if current else palette.text),
+            (f" {glyph}" if current and wide else glyph, style),
         ]
         room -= sum(cell_len(text) for text, _ in runs) - 1
         for text, style in (
-            (f"{pane.tokens:>4}" if wide else f" {pane.tokens}", palette.muted),
-            (f" {sanitise(pane.label)}" if pane.label else "", palette.muted),
+            (f"{pane.tokens:>4}" if wide else f" {pane.tokens}", quiet),
+            (f" {sanitise(pane.label)}" if pane.label else "", quiet),
         ):
             if text and cell_len(text) <= room:
                 runs.append((text, style))
                 room -= cell_len(text)
         if room > 8:
-            runs.append((f" {tail(pane.text, room - 1)}", palette.faint))
+            runs.append((f" {tail(pane.text, room - 1)}", faint))
         text_cells = sum(cell_len(text) for text, _ in runs)
         runs.append((" " * (self._entry_width - 1 - text_cells), Style.null()))
-        return [*((text, style + ground) for text, style in runs), (" ", Style.null())]
+        ground = palette.focus if current else Style.null()
+        return [runs[0], *((text, style + ground) for text, style in runs[1:]), (" ", Style())]
 
     def render_line(self, y: int) -> Strip:
         base = self.rich_style
@@ -117,4 +118,4 @@ def tail(text: str, cells: int) -> str:
         return flat
     while flat and cell_len(flat) > cells - 1:
         flat = flat[1:]
-    return set_cell_size(f"…{flat}", cell_len(flat) + 1)
+    return f"…{flat.lstrip()}"

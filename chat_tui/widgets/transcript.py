@@ -6,7 +6,7 @@
     transcript.replace([User("12*3?"), Answer("36")])    # another session, or path of the tree
 
 One widget on the line API, not one per message. A long conversation opens at once: what is in view
-is drawn first, the rest between two key presses. Rows are added above and below what is drawn, and
+is drawn first, the rest between two key presses. Lines are added above and below what is drawn, and
 never guessed, so nothing in view moves while that goes on.
 """
 
@@ -20,8 +20,8 @@ from typing import Literal
 from textual.timer import Timer
 
 from chat_tui.rendering import Flow, Palette, sanitise
-from chat_tui.rendering.wrap import Line, Row, to_row, wrap
-from chat_tui.widgets.rows import RowsView
+from chat_tui.rendering.wrap import Line, wrap
+from chat_tui.widgets.lines_view import LinesView
 from engine.messages import ToolCall
 
 NoticeKind = Literal["info", "warning", "error"]
@@ -58,15 +58,15 @@ class Notice:
 Entry = User | Answer | Notice
 
 
-def draw(entry: Entry, width: int, palette: Palette) -> list[Row]:
-    """The rows of one entry."""
+def draw(entry: Entry, width: int, palette: Palette) -> list[Line]:
+    """The lines of one entry."""
     match entry:
         case User(text):
             lines = wrap([(sanitise(text), palette.user)], width - 2)
-            return [to_row(line.framed(before=[("▌ ", palette.user_bar)])) for line in lines]
+            return [line.framed(before=[("▌ ", palette.user_bar)]) for line in lines]
         case Answer(text, calls, forced, label):
-            above = [to_row(Line([(sanitise(label), palette.faint)]))] if label else []
-            return above + Flow(text, calls, forced, closed=True).rows(width, palette)
+            above = wrap([(sanitise(label), palette.faint)], width) if label else []
+            return above + Flow(text, calls, forced, closed=True).lines(width, palette)
         case Notice(text, kind):
             glyph, style = {
                 "info": ("·", palette.muted),
@@ -74,14 +74,13 @@ def draw(entry: Entry, width: int, palette: Palette) -> list[Row]:
                 "error": ("✗", palette.error),
             }[kind]
             lines = wrap([(sanitise(text), style)], width - 2)
-            heads = (f"{glyph} ", *["  "] * len(lines))
             return [
-                to_row(line.framed(before=[(head, style)]))
-                for line, head in zip(lines, heads, strict=False)
+                line.framed(before=[("  " if i else f"{glyph} ", style)])
+                for i, line in enumerate(lines)
             ]
 
 
-class Transcript(RowsView):
+class Transcript(LinesView):
     """The conversation above the prompt."""
 
     DEFAULT_CSS = """
@@ -94,7 +93,7 @@ class Transcript(RowsView):
         # Drawn are entries[first:first + len(heights)], one height for each.
         self._first = 0
         self._heights: list[int] = []
-        self._drawn: list[Row] = []
+        self._drawn: list[Line] = []
         self._width = 0
         self._more: Timer | None = None
 
@@ -129,7 +128,7 @@ class Transcript(RowsView):
         if self._width and self._last == len(self.entries) - 1:
             changed_from = len(self._drawn)
             self._draw_below()
-            self.show_rows(self._drawn, changed_from)
+            self.show_lines(self._drawn, changed_from)
 
     # Drawing
 
@@ -145,7 +144,7 @@ class Transcript(RowsView):
         if self.columns != self._width:
             self._draw_anew()
         else:
-            self.show_rows(self._drawn)
+            self.show_lines(self._drawn)
 
     def _draw_anew(self) -> None:
         """Draw what is in view, from the entry at its top or, where it follows, from the end."""
@@ -161,9 +160,9 @@ class Transcript(RowsView):
         while len(self._drawn) < self.size.height and self._first > 0:
             self._draw_above()
         following = self.following
-        self.show_rows(self._drawn)
+        self.show_lines(self._drawn)
         if not following:
-            self.set_scroll(None, 0)
+            self.scroll_to_line(0)
             self.following = False
         if self._more is not None:
             self._more.resume()
@@ -179,31 +178,31 @@ class Transcript(RowsView):
     def _draw_more(self) -> None:
         """One slice of what is not drawn yet, the newest first."""
         until = time.monotonic() + _SLICE
-        rows, above = len(self._drawn), 0
+        before, above = len(self._drawn), 0
         while time.monotonic() < until and self._last < len(self.entries):
             self._draw_below()
         while time.monotonic() < until and self._first > 0:
             above += self._draw_above()
-        if len(self._drawn) != rows:
-            self.show_rows(self._drawn, 0 if above else rows, above)
+        if len(self._drawn) != before:
+            self.show_lines(self._drawn, 0 if above else before, above)
         elif self._more is not None:
             self._more.pause()
 
     def _draw_above(self) -> int:
         self._first -= 1
-        rows = self._rows_of(self._first)
-        self._drawn[:0] = rows
-        self._heights.insert(0, len(rows))
-        return len(rows)
+        lines = self._lines_of(self._first)
+        self._drawn[:0] = lines
+        self._heights.insert(0, len(lines))
+        return len(lines)
 
     def _draw_below(self) -> None:
-        rows = self._rows_of(self._last)
-        self._drawn += rows
-        self._heights.append(len(rows))
+        lines = self._lines_of(self._last)
+        self._drawn += lines
+        self._heights.append(len(lines))
 
-    def _rows_of(self, index: int) -> list[Row]:
+    def _lines_of(self, index: int) -> list[Line]:
         entry = self.entries[index]
-        rows = draw(entry, self._width, Palette.of(self.app))
+        lines = draw(entry, self._width, Palette.of(self.app))
         before = self.entries[index - 1] if index else None
         close = before is None or (isinstance(entry, Notice) and isinstance(before, Notice))
-        return rows if close else [to_row(Line([])), *rows]
+        return lines if close else [Line([]), *lines]

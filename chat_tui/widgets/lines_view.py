@@ -1,7 +1,7 @@
-"""Drawing rows on the line API: what a pane and the transcript have in common.
+"""Drawing on the line API: what a pane and the transcript have in common.
 
-A `RowsView` shows a list of rows, follows its end until it is scrolled up and again once it is back
-there, and lets text be selected and copied without the line breaks that only the width made.
+A `LinesView` shows a list of lines, follows its end until it is scrolled up and again once it is
+back there, and lets text be selected and copied without the breaks that only the width made.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
-from chat_tui.rendering.wrap import Row
+from chat_tui.rendering.wrap import Line
 
 LONGEST_LINE = 100
-_FRAME = " ▎▌"  # what lists, quotes and user messages put before each row
+_FRAME = " ▎▌"  # what lists, quotes and user messages put before each line
 
 
-class RowsView(ScrollView, can_focus=True, inherit_bindings=False):
-    """Rows of cells that grow at their end."""
+class LinesView(ScrollView, can_focus=True, inherit_bindings=False):
+    """Lines of cells that grow at their end."""
 
     DEFAULT_CSS = """
-    RowsView {
+    LinesView {
         background: $background;
         overflow-x: hidden;
         overflow-y: auto;
@@ -54,38 +54,47 @@ class RowsView(ScrollView, can_focus=True, inherit_bindings=False):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self.rows: Sequence[Row] = ()
+        self.lines: Sequence[Line] = ()
         self.following = True
+        self._base: Style | None = None
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._base = None
 
     @property
     def columns(self) -> int:
-        """Cells that a row may have: lines longer than this are hard to read."""
+        """Cells that a line may have: longer ones are hard to read."""
         return min(self.scrollable_content_region.width, LONGEST_LINE)
 
-    def show_rows(self, rows: Sequence[Row], changed_from: int = 0, above: int = 0) -> None:
-        """Show `rows`, of which those from `changed_from` on are new or different.
+    def show_lines(self, lines: Sequence[Line], changed_from: int = 0, above: int = 0) -> None:
+        """Show `lines`, of which those from `changed_from` on are new or different.
 
         `above` is how many of them were added before the first: what is in view stays where it is.
         """
-        self.rows = rows
-        size = Size(self.columns, len(rows))
+        self.lines = lines
+        size = Size(self.columns, len(lines))
         if size != self.virtual_size:
             following = self.following
             if self.styles.is_auto_height:
                 self.virtual_size = size
             else:
-                # A row more changes the scroll bar, not the layout of the screen.
+                # A line more changes the scroll bar, not the layout of the screen.
                 self.set_reactive(Widget.virtual_size, size)
             self._scroll_update(size)
             self.following = following
         before = self.scroll_offset.y
         if self.following:
-            self.set_scroll(None, self.max_scroll_y)
+            self.scroll_to_line(self.max_scroll_y)
         elif above:
-            self.set_scroll(None, before + above)
+            self.scroll_to_line(before + above)
         top = max(changed_from - before, 0)
         if self.scroll_offset.y == before and top < self.size.height:
             self.refresh(Region(0, top, self.size.width, self.size.height - top))
+
+    def scroll_to_line(self, y: int) -> None:
+        """Put a line at the top, now."""
+        self.scroll_to(y=y, animate=False, force=True)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -98,19 +107,21 @@ class RowsView(ScrollView, can_focus=True, inherit_bindings=False):
         self.scroll_page_down(animate=False)
 
     def action_scroll_home(self) -> None:
-        self.set_scroll(None, 0)
+        self.scroll_to_line(0)
 
     def action_scroll_end(self) -> None:
-        self.set_scroll(None, self.max_scroll_y)
+        self.scroll_to_line(self.max_scroll_y)
         self.following = True
 
     def render_line(self, y: int) -> Strip:
         y += self.scroll_offset.y
-        base = self.rich_style
-        if y >= len(self.rows):
+        if self._base is None:
+            self._base = self.rich_style
+        base = self._base
+        if y >= len(self.lines):
             return Strip.blank(self.size.width, base)
-        # Both are cached by the strip, which lives as long as its row is not drawn anew.
-        strip = self.rows[y].strip.apply_style(base)
+        # Both are cached by the strip, which lives as long as its line is not drawn anew.
+        strip = self.lines[y].strip.apply_style(base)
         if (selection := self.text_selection) is not None:
             strip = self._highlight(strip, y, selection)
         return strip.apply_offsets(0, y)
@@ -128,18 +139,18 @@ class RowsView(ScrollView, can_focus=True, inherit_bindings=False):
         return Strip.join([strip.crop(0, start), marked, strip.crop(end)])
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The selected text as it was written: rows that only the width broke are one line."""
+        """The selected text as it was written: what only the width broke is one line."""
         parts: list[str] = []
         joint = ""
-        for y, row in enumerate(self.rows):
+        for y, line in enumerate(self.lines):
             span = selection.get_span(y)
             if span is None:
                 continue
             start, end = span
-            text = row.strip.text[start : None if end == -1 else end]
+            text = line.text[start : None if end == -1 else end]
             text = text.lstrip(_FRAME) if joint in ("", " ") and parts else text
             parts += [joint, text.rstrip()] if parts else [text.rstrip()]
-            joint = row.joint
+            joint = line.joint
         return ("".join(parts), "\n") if parts else None
 
     def selection_updated(self, selection: Selection | None) -> None:
