@@ -175,11 +175,11 @@ def attend(
     v = v_cache[:, first:length]
     if time == 1 and (causal or right < 0):
         # The window has been cut out of the keys already, and nothing lies to the right: no mask.
-        folded = q.view(batch, kv_heads, group, dim)
+        folded = _never_one_row(q.view(batch, kv_heads, group, dim))
         out = F.scaled_dot_product_attention(
             folded, k.transpose(1, 2), v.transpose(1, 2), scale=softmax_scale
         )
-        return out.reshape(batch, 1, heads, dim)
+        return out[:, :, :group].reshape(batch, 1, heads, dim)
     right_most = 0 if causal and right < 0 else right
     mask = _band(time, length - first, left, right_most, q.device)
     grouped = q.view(batch, time, kv_heads, group, dim).permute(0, 2, 3, 1, 4).flatten(0, 1)
@@ -190,6 +190,14 @@ def attend(
     return (
         out.unflatten(0, (batch, kv_heads)).permute(0, 3, 1, 2, 4).reshape(batch, time, heads, dim)
     )
+
+
+def _never_one_row(q: Tensor) -> Tensor:
+    """Give a lone query row (B, H, 1, D) twice where two are faster than one: with the bfloat16
+    kernel of the CPU (PyTorch 2.13 with AMX, 6 heads of 128, 512 keys: 0.20 ms against 0.66)."""
+    if q.size(2) == 1 and q.device.type == "cpu" and q.dtype == torch.bfloat16:
+        return q.expand(-1, -1, 2, -1)
+    return q
 
 
 def _over_group(x: Tensor, group: int) -> Tensor:
@@ -221,8 +229,11 @@ def attend_with_lse(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> tup
     Returns: (B, Hkv, M, D) and float32 (B, Hkv, M).
     """
     if q.device.type == "cpu":
-        out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, scale=scale)
-        return out, lse
+        rows = q.size(2)
+        out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            _never_one_row(q), k, v, scale=scale
+        )
+        return out[:, :, :rows], lse[:, :, :rows]
     scores = (q @ k.transpose(-1, -2)).float() * (q.size(-1) ** -0.5 if scale is None else scale)
     lse = scores.logsumexp(-1)
     return (scores - lse[..., None]).exp().to(v.dtype) @ v, lse
