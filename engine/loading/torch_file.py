@@ -12,6 +12,7 @@ together no larger than it.
 
 from __future__ import annotations
 
+import pickle
 import pickletools
 import re
 import zipfile
@@ -46,6 +47,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    except pickle.UnpicklingError as error:  # torch's own words advise to trust the file
+        raise ModelFileError(
+            f"{path}: holds something other than named tensors; it was not loaded."
+        ) from error
     except Exception as error:  # a damaged pickle fails in as many ways as there are opcodes
         raise _broken(path, error) from error
     if not isinstance(loaded, dict):
@@ -86,6 +91,10 @@ def _check_archive(path: Path, size: int) -> None:
             f"{path}: is not a whole .pt file ({error}); it was cut off while it was saved or "
             "copied, or is something else. Copy or save it again."
         ) from error
+    if (
+        content[:2] != b"\x80\x02"
+    ):  # protocol 2: what the scan below and torch's loader are made for
+        raise ModelFileError(f"{path}: its pickle is not of the kind that torch.save writes.")
     for opcode, argument, _ in pickletools.genops(content):
         if opcode.name == "GLOBAL" and not _HARMLESS.fullmatch(str(argument)):
             named = str(argument)[:80].replace(" ", ".")
