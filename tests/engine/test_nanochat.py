@@ -29,8 +29,12 @@ ROTARY_IN_FLOAT32 = {"V0": "_rope32", "V3": "_rope32", "V6": ""}
 
 @pytest.fixture(autouse=True)
 def _inference() -> Iterator[None]:
+    """On one thread: models this small gain nothing from two, and lose much beside a busy core."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     with torch.inference_mode():
         yield
+    torch.set_num_threads(threads)
 
 
 def assert_same(logits: Tensor, expected: Tensor) -> None:
