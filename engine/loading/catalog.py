@@ -29,6 +29,7 @@ from types import MappingProxyType
 from filelock import FileLock, Timeout
 
 from engine.errors import DownloadError, ModelFileError
+from engine.loading import nanochat_paths
 from engine.loading.download import HubFile, Origin, Progress, Wheel, receive, unpack
 from engine.paths import cache_dir, private_folder
 
@@ -177,7 +178,15 @@ def _from_path(name: str, progress: Progress) -> Path | None:
     return Path(path) if os.path.exists(path) else None
 
 
-_LOOK_UPS: tuple[Callable[[str, Progress], Path | None], ...] = (_from_catalog, _from_path)
+def _from_nanochat(name: str, progress: Progress) -> Path | None:
+    return nanochat_paths.locate(name)
+
+
+_LOOK_UPS: tuple[Callable[[str, Progress], Path | None], ...] = (
+    _from_catalog,
+    _from_nanochat,
+    _from_path,
+)
 
 
 def _entry(name: str) -> CatalogModel:
