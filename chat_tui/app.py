@@ -185,7 +185,8 @@ class ChatApp(App[None]):
         chat = self.chat
         self.status.figures = figures(chat)
         self.progress.state = chat.loading
-        self.welcome.show(chat.info, chat.settings.samples)
+        self.welcome.info = chat.info
+        self.welcome.samples = chat.settings.samples
         until = "sent when the model is ready" if chat.phase == "loading" else "sent next"
         self.waiting.show(chat.queue, until)
         self.prompt.waiting = bool(chat.queue)

@@ -9,15 +9,16 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Button, Static
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
 
 from chat_tui.effects import Overflow
 
 
 def wording(overflow: Overflow) -> tuple[str, str | None]:
-    """What is wrong, and what the button that helps says, if anything helps."""
+    """What is wrong, and what would help, in words, if anything does."""
     size = f"{overflow.prompt_tokens:,} tokens; the model holds {overflow.limit:,}."
     if overflow.drop is None:
         return f"This message alone makes a prompt of {size} Shorten it and send it again.", None
@@ -30,11 +31,11 @@ def wording(overflow: Overflow) -> tuple[str, str | None]:
 
 
 class OverflowScreen(ModalScreen[bool]):
-    """A question with a button for each answer."""
+    """A question with a line for each answer."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "answer(False)", "Take the message back"),
-        Binding("left,right,tab,shift+tab", "other", "The other button", show=False),
+        Binding("tab", "other", "The other answer", show=False),
     ]
 
     DEFAULT_CSS = """
@@ -45,8 +46,9 @@ class OverflowScreen(ModalScreen[bool]):
             border: round $warning; border-title-color: $text-warning;
             background: $surface;
         }
-        & Horizontal { height: auto; align-horizontal: right; margin-top: 1; }
-        & Button { margin-left: 2; }
+        & Static { margin-bottom: 1; }
+        & OptionList { height: auto; border: none; padding: 0; background: $surface; }
+        & OptionList:focus { border: none; background-tint: $surface 0%; }
     }
     """
 
@@ -59,19 +61,16 @@ class OverflowScreen(ModalScreen[bool]):
         with Vertical() as box:
             box.border_title = "Too long for the model"
             yield Static(text, markup=False)
-            with Horizontal():
-                yield Button("Take it back", id="decline", compact=True)
-                if drop is not None:
-                    yield Button(drop, id="drop", variant="warning", compact=True)
-
-    def on_mount(self) -> None:
-        self.query(Button).last().focus()
+            options = [Option(" Take the message back", id="decline")]
+            if drop is not None:
+                options.insert(0, Option(f" {drop}", id="drop"))
+            yield OptionList(*options)
 
     def action_other(self) -> None:
-        self.focus_next(Button)
+        self.query_one(OptionList).action_cursor_down()
 
     def action_answer(self, drop: bool) -> None:
         self.dismiss(drop)
 
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        self.dismiss(event.button.id == "drop")
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option_id == "drop")

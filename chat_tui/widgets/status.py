@@ -31,7 +31,7 @@ class Figures:
     note: str = ""
     used: int = 0
     limit: int = 0
-    tools: int = 0
+    preface: int = 0
     seed: int | None = None
     ttft: float | None = None
     rate: float | None = None
@@ -66,7 +66,7 @@ def figures(chat: Chat) -> Figures:
         note=info.backend_note if info is not None else "",
         used=chat.context_used,
         limit=info.context if info is not None else 0,
-        tools=turn.preface_tokens if turn is not None else 0,
+        preface=turn.preface_tokens if turn is not None else 0,
         seed=turn.seed if turn is not None else chat.settings.seed,
         ttft=turn.ttft() if turn is not None else None,
         rate=rates[0] if rates else None,
@@ -119,10 +119,10 @@ def _fields(now: Figures) -> list[_Field]:
         return dot + Content.styled(name, "$foreground")
 
     used = f"{now.used:,}/{now.limit:,}"
-    tools = f" ({now.tools:,} tools)" if now.tools else ""
+    preface = f" (preface {now.preface:,})" if now.preface else ""
     bar = gauge(now.used, now.limit)
     context = [
-        bar + Content(" ") + _dim("", used) + _dim(tools, ""),
+        bar + Content(" ") + _dim("", used) + _dim(preface, ""),
         bar + Content(" ") + _dim("", used),
         _dim("", used),
     ]
@@ -130,11 +130,11 @@ def _fields(now: Figures) -> list[_Field]:
     if now.rate is not None and now.rates is not None:
         total = f"{now.rates:.0f}"
         if now.rows > 1:
-            rate.append(_dim("", f"{now.rate:.0f} tok/s") + _dim(" together ", total))
+            rate.append(_dim("", f"{now.rate:.0f} tok/s") + _dim(", together ", total))
         rate.append(_dim("", f"{total} tok/s"))
     saved = now.saved if now.saved and now.rows > 1 else None
     return [
-        _Field((model(40), model(26), model(16))),
+        _Field((model(40), model(26), model(16), model(12))),
         _Field((Content.styled(now.activity, "$warning"),)),
         _Field((_dim("", now.backend), _dim("", now.backend.split(" ")[0]), nothing)),
         _Field((_dim(now.note, ""), nothing)),
@@ -158,7 +158,7 @@ def _fields(now: Figures) -> list[_Field]:
     ]
 
 
-_RANKS = (3, 8, 4, 8, 6, 2, 0, 7, 5, 4, 2, 0, 7)
+_RANKS = (3, 8, 4, 8, 6, 2, 0, 7, 5, 4, 2, 0, 0, 7)
 """Which field takes its next shorter form, one step after the other, until the line fits."""
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from textual.content import Content
-from textual.widgets import Static
+from textual.reactive import reactive
+from textual.widget import Widget
 
 from chat_tui.rendering.sanitise import sanitise
 from engine.messages import ModelInfo
 
+_KEYS = (("Enter", "sends"), ("Alt+1…9", "picks"), ("F1", "help"), ("/", "commands"))
+_GAP = "   "
 
-class Welcome(Static):
-    """Two or three lines in the middle of an empty screen."""
+
+class Welcome(Widget):
+    """A few lines in the middle of an empty screen."""
 
     DEFAULT_CSS = """
     Welcome {
@@ -19,28 +23,41 @@ class Welcome(Static):
     }
     """
 
-    def show(self, info: ModelInfo | None, samples: int) -> None:
-        answers = "one answer" if samples == 1 else f"{samples} answers side by side"
+    info: reactive[ModelInfo | None] = reactive(None)
+    samples: reactive[int] = reactive(1)
+
+    def render(self) -> Content:
+        answers = "one answer" if self.samples == 1 else f"{self.samples} answers side by side"
         lines = [
             Content.styled("chat-tui", "bold $primary"),
             Content(f"Ask once, see {answers}, pick one, go on."),
             Content(""),
-            Content.assemble(
-                ("Enter", "$foreground"), " sends   ", ("Alt+1…9", "$foreground"), " picks   ",
-                ("F1", "$foreground"), " help   ", ("/", "$foreground"), " commands",
-            ),
-        ]  # fmt: skip
-        if info is not None:
-            about = f"{info.name} · {info.parameters / 1e6:,.0f} M parameters"
-            runs = f"{info.backend} on {info.device}"
-            note = f" ({info.backend_note})" if info.backend_note else ""
-            lines += [
-                Content(""),
-                Content.styled(sanitise(about), "$foreground 50%"),
-                Content.styled(sanitise(runs + note), "$foreground 50%"),
-            ]
-            lines += [
-                Content.styled(sanitise(f"assumed: {line}"), "$text-warning")
-                for line in info.assumptions
-            ]
-        self.update(Content("\n").join(lines))
+            *self._keys(),
+        ]
+        if self.info is not None:
+            lines += [Content(""), *self._about(self.info)]
+        return Content("\n").join(lines)
+
+    def _keys(self) -> list[Content]:
+        """In one line, or in as many as it takes."""
+        lines = [Content("")]
+        for key, does in _KEYS:
+            item = Content.assemble((key, "$foreground"), f" {does}")
+            wider = lines[-1] + Content(_GAP) + item if lines[-1].plain else item
+            if wider.cell_length <= max(self.content_size.width, 12):
+                lines[-1] = wider
+            else:
+                lines.append(item)
+        return lines
+
+    def _about(self, info: ModelInfo) -> list[Content]:
+        note = f" ({info.backend_note})" if info.backend_note else ""
+        lines = [
+            f"{info.name} · {info.parameters / 1e6:,.0f} M parameters",
+            f"{info.backend} on {info.device}{note}",
+        ]
+        assumed = [f"assumed: {line}" for line in info.assumptions]
+        return [
+            *(Content.styled(sanitise(line), "$foreground 50%") for line in lines),
+            *(Content.styled(sanitise(line), "$text-warning") for line in assumed),
+        ]

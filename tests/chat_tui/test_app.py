@@ -263,7 +263,7 @@ async def test_the_overflow_question_drops_the_oldest_turns() -> None:
         assert run.backend.ask.text == "third"
 
 
-@pytest.mark.parametrize("keys", [["escape"], ["left", "enter"], ["tab", "enter"]])
+@pytest.mark.parametrize("keys", [["escape"], ["down", "enter"], ["tab", "enter"]])
 async def test_the_overflow_question_gives_the_message_back(keys: list[str]) -> None:
     async with running() as run:
         await run.send("first")
