@@ -52,8 +52,7 @@ def _highlight(code: str, language: str, palette: Palette, growing: bool) -> Ite
 
 @lru_cache(maxsize=2048)
 def _lexed(code: str, language: str, palette: Palette) -> tuple[list[Run], ...]:
-    theme = _PaletteTheme(palette)
-    text = Syntax(code, language, theme=theme).highlight(code)
+    text = Syntax(code, language.split()[0], theme=_PaletteTheme(palette)).highlight(code)
     text.right_crop(len(text.plain) - len(code))
     if text.plain != code:  # a lexer that changes the text has no say in how it looks
         text = Text(code)

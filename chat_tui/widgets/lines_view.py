@@ -67,10 +67,11 @@ class LinesView(ScrollView, can_focus=True, inherit_bindings=False):
         """Cells that a line may have: longer ones are hard to read."""
         return min(self.scrollable_content_region.width, LONGEST_LINE)
 
-    def show_lines(self, lines: Sequence[Line], changed_from: int = 0, above: int = 0) -> None:
+    def show_lines(self, lines: Sequence[Line], changed_from: int = 0, above: int = 0) -> bool:
         """Show `lines`, of which those from `changed_from` on are new or different.
 
         `above` is how many of them were added before the first: what is in view stays where it is.
+        Returns whether it scrolled, and thus draws itself from top to bottom.
         """
         self.lines = lines
         size = Size(self.columns, len(lines))
@@ -84,13 +85,14 @@ class LinesView(ScrollView, can_focus=True, inherit_bindings=False):
             self._scroll_update(size)
             self.following = following
         before = self.scroll_offset.y
-        if self.following:
-            self.scroll_to_line(self.max_scroll_y)
-        elif above:
-            self.scroll_to_line(before + above)
+        after = self.max_scroll_y if self.following else before + above
+        if after != before:
+            self.scroll_to_line(after)
+            return True
         top = max(changed_from - before, 0)
-        if self.scroll_offset.y == before and top < self.size.height:
+        if top < self.size.height:
             self.refresh(Region(0, top, self.size.width, self.size.height - top))
+        return False
 
     def scroll_to_line(self, y: int) -> None:
         """Put a line at the top, now."""

@@ -150,11 +150,9 @@ class Pane(LinesView):
         """Draw what came since the last time."""
         if not self.is_mounted or not self.columns:
             return
-        self._paint_heading()
-        if not self._dirty:
-            return
-        if self._patience:
-            self._patience -= 1
+        if not self._dirty or self._patience:
+            self._patience = max(self._patience - 1, 0)
+            self._paint_heading(scrolled=False)
             return
         self._dirty = False
         palette = Palette.of(self.app)
@@ -163,14 +161,19 @@ class Pane(LinesView):
         if self.note:
             note = wrap([(sanitise(self.note), palette.muted)], self.columns)
             lines = [*lines, *([Line([])] if lines else []), *note]
-        self.show_lines(lines, self.flow.changed_from)
+        self._paint_heading(scrolled=self.show_lines(lines, self.flow.changed_from))
 
-    def _paint_heading(self) -> None:
-        """Number, label and state above; figures below. Touches the border only for news."""
+    def _paint_heading(self, *, scrolled: bool) -> None:
+        """Number, label and state above; figures below.
+
+        A new heading draws the whole pane again, so figures wait for a moment when that is done
+        anyway.
+        """
         now = time.monotonic()
         marks = self.has_class("-picked"), self.has_class("-current")
         heading = (self.state, marks, self.tokens if self.finished else 0)
-        if heading == self._heading and (self.finished or now < self._stats_due):
+        due = self._stats_due if scrolled else self._stats_due + _STATS_EVERY
+        if heading == self._heading and (self.finished or now < due):
             return
         self._stats_due = now + _STATS_EVERY
         if heading != self._heading:
