@@ -6,17 +6,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from engine.chat_format import ChatFormat
 from engine.errors import EngineError, ModelFileError
 from engine.loading import catalog
 from engine.messages import ModelInfo
 from engine.models.base import Model
 from engine.tokenizer import Tokenizer
 from engine.tools import ToolDialect, dialect_for
+
+if TYPE_CHECKING:
+    from engine.chat_format import ChatFormat
 
 Progress = Callable[[str, int, int], None]
 """(what, done, total) bytes of a download; `what` is one line."""

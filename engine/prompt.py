@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.chat_format import Turn
 from engine.messages import Exchange
 
 if TYPE_CHECKING:
@@ -36,3 +37,19 @@ def build_prompt(
     tools: bool = True,
 ) -> Prompt:
     """The prompt that asks `text` after `history`, ending where the answer begins."""
+    chat_format, encode = loaded.chat_format, loaded.tokenizer.encode
+    examples = loaded.tools.examples(text) if tools else ()
+    taught = [Turn(example.user, encode(example.answer)) for example in examples]
+    past = [
+        Turn(turn.user, encode(turn.text) if turn.tokens is None else turn.tokens)
+        for turn in history
+    ]
+    tokens = chat_format.render([*taught, *past], text, system)
+
+    users = [*(turn.user for turn in past), text]
+    sizes = [len(chat_format.following(user)) for user in users]
+    for place, turn in enumerate(past):
+        sizes[place] += len(turn.answer) + len(chat_format.closing(turn.answer))
+    # What the turns do not account for stands before them. A format that writes the first message
+    # in its own way (a system text inside it) may be some tokens off here, not in `tokens`.
+    return Prompt(tokens, max(0, len(tokens) - sum(sizes)), tuple(sizes))

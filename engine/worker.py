@@ -119,6 +119,9 @@ class Worker:
         self._loaded = None  # two models at once may not fit
         catalog.resolve(request.name, lambda *progress: self._send(Loading(*progress)))
         self._send(Loading("Starting torch"))
+        # Read by OpenMP when torch loads. A thread that waits for one which lost its core must not
+        # spin: with one other busy process that made a step 20 to 100 times slower.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         import torch
 
         from engine.load import load_model
