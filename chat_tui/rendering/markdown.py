@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block.table import escapedSplit
 from markdown_it.rules_inline import StateInline
 from markdown_it.tree import SyntaxTreeNode
 from rich.style import Style
@@ -150,6 +151,10 @@ class _Drawing:
 
     def _table(self, node: SyntaxTreeNode, width: int, base: Style) -> list[Line]:
         head, *rows = (row for part in node.children for row in part.children)
+        source = self.lines[slice(*node.map)] if node.map else []
+        if any(len(escapedSplit(line.strip().strip("|"))) > len(head.children) for line in source):
+            # Markdown drops the cells that have no column.
+            return wrap(list(self.insets.expand("\n".join(source), base, self.palette)), width)
         aligned = [str(cell.attrs.get("style", "left")) for cell in head.children]
         return table(
             [self._cell(cell, base + self.palette.table_head) for cell in head.children],

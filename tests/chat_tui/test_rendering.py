@@ -1,0 +1,416 @@
+"""Model text becomes lines of cells: harmless, right in width, the same however it arrived."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import pytest
+from rich.cells import cell_len
+from textual.app import App
+
+from chat_tui.rendering import Flow, Palette, sanitise
+from chat_tui.rendering.blocks import blocks
+from chat_tui.rendering.table import fit
+from chat_tui.rendering.wrap import Line, wrap
+from engine.messages import ToolCall
+
+PALETTE = Palette.of(App())
+
+MARKDOWN = """# Title
+A **bold** word, an *italic* one, `code` and [a link](https://example.com/x).
+
+1. first
+2. second that is long enough to be broken over two lines of text
+   - nested
+
+- loose
+
+- list
+
+> a quotation
+> of two lines
+
+```python
+def f(x: int) -> int:
+    return x**2  # why not
+```
+
+---
+| Name | Value |
+|:-----|------:|
+| a    |     1 |
+
+The end: 3*4*5, 2**8 and \\(x\\).
+"""
+
+
+def drawn(text: str, width: int = 40, **more: object) -> list[str]:
+    flow = Flow(text, closed=True, **more)  # type: ignore[arg-type]
+    return [line.text for line in flow.lines(width, PALETTE)]
+
+
+def styles_of(lines: Iterable[Line], part: str) -> list[object]:
+    """The styles of the runs that hold `part`."""
+    return [style for line in lines for text, style in line.runs if part in text]
+
+
+class TestSanitise:
+    @pytest.mark.parametrize(
+        ("text", "shown"),
+        [
+            ("\x1b[31mred\x1b[0m", "␛[31mred␛[0m"),
+            ("\x1b]0;title\x07", "␛]0;title␇"),
+            ("\x9b2J", "⟨009B⟩2J"),
+            ("a\x00b\x7fc", "a␀b␡c"),
+            ("abc\u202edcba\u202c", "abc⟨202E⟩dcba⟨202C⟩"),
+            ("\u2066x\u2069", "⟨2066⟩x⟨2069⟩"),
+            ("in\u200bvisible\ufeff", "in⟨200B⟩visible⟨FEFF⟩"),
+            ("half \ud83d", "half \ufffd"),
+            ("hidden \U000e0041", "hidden ⟨E0041⟩"),
+            ("one\r\ntwo\rthree", "one\ntwo␍three"),
+            ("a\tb", "a   b"),
+        ],
+    )
+    def test_makes_control_visible(self, text: str, shown: str) -> None:
+        assert sanitise(text) == shown
+
+    @pytest.mark.parametrize(
+        "text",
+        ["[red]x[/] [/]", "naïve – “quotes”", "漢字かな", "👨‍👩‍👧 ❤️ 👍🏽 🇩🇪", "हिन्दी", "e\u0301"],
+    )
+    def test_leaves_text_alone(self, text: str) -> None:
+        assert sanitise(text) == text
+
+    def test_a_joiner_cannot_hide_a_letter_from_the_measure(self) -> None:
+        assert cell_len(sanitise("a\u200db\u200dc")) == 3
+
+    def test_a_tower_of_marks_is_cut(self) -> None:
+        assert len(sanitise("a" + "\u0301" * 100)) == 5
+
+    def test_twice_is_once(self) -> None:
+        once = sanitise("\x1b[2J \u202e \t x\r\n")
+        assert sanitise(once) == once
+
+
+class TestWrapping:
+    def lines(self, text: str, width: int) -> list[str]:
+        return [line.text for line in wrap([(text, PALETTE.text)], width)]
+
+    def test_breaks_at_spaces(self) -> None:
+        assert self.lines("the quick brown fox", 10) == ["the quick", "brown fox"]
+
+    def test_breaks_cjk_between_characters_but_not_before_punctuation(self) -> None:
+        assert self.lines("これは、長い。", 6) == ["これ", "は、長", "い。"]
+
+    def test_breaks_a_long_word_and_loses_nothing(self) -> None:
+        url = "https://example.com/a/very/long/path"
+        assert self.lines(f"see {url} now", 12) == [
+            "see",
+            "https://exam",
+            "ple.com/a/ve",
+            "ry/long/path",
+            "now",
+        ]
+
+    def test_never_breaks_a_grapheme(self) -> None:
+        assert self.lines("👨‍👩‍👧" * 3, 4) == ["👨‍👩‍👧" * 2, "👨‍👩‍👧"]
+
+    def test_keeps_an_indent(self) -> None:
+        assert self.lines("    indented text here", 16) == ["    indented", "text here"]
+
+    def test_knows_what_it_broke(self) -> None:
+        lines = wrap([("one two\nthreefour 漢字", PALETTE.text)], 5)
+        assert [(line.text, line.joint) for line in lines] == [
+            ("one", " "),
+            ("two", "\n"),
+            ("three", ""),
+            ("four", " "),
+            ("漢字", "\n"),
+        ]
+
+    def test_any_text_at_any_width(self) -> None:
+        pieces = ["a", "word", " ", "  ", "漢", "。", "「", "👨‍👩‍👧", "❤️", "e\u0301", "\xa0", "\n"]
+        rng = random.Random(1)
+        for _ in range(2000):
+            text = "".join(rng.choices(pieces, k=rng.randint(0, 40)))
+            width = rng.randint(2, 20)
+            lines = self.lines(text, width)
+            assert all(cell_len(line) <= width for line in lines), (text, width)
+            assert "".join("".join(lines).split()) == "".join(text.split()), (text, width)
+
+
+class TestMarkdown:
+    def test_draws_what_it_says(self) -> None:
+        assert drawn(MARKDOWN) == [
+            "Title",
+            "A bold word, an italic one, code and a",
+            "link (https://example.com/x).",
+            "",
+            "1. first",
+            "2. second that is long enough to be",
+            "   broken over two lines of text",
+            "   ◦ nested",
+            "",
+            "• loose",
+            "",
+            "• list",
+            "",
+            "▎ a quotation",
+            "▎ of two lines",
+            "",
+            " python".ljust(40),
+            " def f(x: int) -> int:".ljust(40),
+            "     return x**2  # why not".ljust(40),
+            "",
+            "─" * 40,
+            "Name  Value",
+            "───────────",
+            "a         1",
+            "",
+            "The end: 3*4*5, 2**8 and \\(x\\).",
+        ]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "<b>bold</b>",
+            "<!-- remark -->",
+            "&#27;[2J &amp;",
+            "[x]: http://example.com",
+            "[red]x[/] [/]",
+            "3*4*5*6",
+            "2**3**4",
+            "snake_case_name",
+            "f(a)*(b)*c",
+        ],
+    )
+    def test_leaves_alone_what_only_looks_like_markup(self, text: str) -> None:
+        assert drawn(text) == [text]
+
+    def test_a_dash_below_a_line_does_not_make_it_a_heading(self) -> None:
+        flow = Flow("Here are:\n-")
+        before = [line.text for line in flow.lines(40, PALETTE)]
+        flow.append(" one")
+        assert before[0] == "Here are:"
+        assert [line.text for line in flow.lines(40, PALETTE)] == ["Here are:", "• one"]
+
+    def test_a_newline_is_a_newline(self) -> None:
+        assert drawn("roses\nviolets") == ["roses", "violets"]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "```",
+            "```py\nx = 1",
+            "**",
+            "[",
+            "![](",
+            "|",
+            "|a|\n|-",
+            "> " * 200,
+            "*" * 999,
+            "- " * 99,
+        ],
+    )
+    def test_draws_what_is_broken_or_unfinished(self, text: str) -> None:
+        lines = drawn(text)
+        assert all(cell_len(line) <= 40 for line in lines)
+
+    def test_falls_back_to_plain_text(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def broken() -> None:
+            raise RecursionError
+
+        monkeypatch.setattr("chat_tui.rendering.markdown._parser", broken)
+        assert drawn("**still** here\x1b") == ["**still** here␛"]
+
+    def test_code_is_highlighted_and_wrapped(self) -> None:
+        flow = Flow("```python\nreturn '" + "x" * 60 + "'\n```", closed=True)
+        lines = flow.lines(30, PALETTE)
+        assert all(line.width == 30 for line in lines)
+        assert "".join(line.text.strip() for line in lines).count("x") == 60
+        assert styles_of(lines, "return") != styles_of(lines, "xxx")[:1]
+
+    def test_a_growing_code_block_is_highlighted_too(self) -> None:
+        lines = Flow("```python\nreturn 1\n").lines(30, PALETTE)
+        assert styles_of(lines, "return") != styles_of(lines, "1")
+
+    def test_a_table_too_wide_becomes_a_list(self) -> None:
+        head = "|".join("abcdefgh")
+        text = f"|{head}|\n|{'--|' * 8}\n|{'long cell|' * 8}"
+        lines = drawn(text, 24)
+        assert "a: long cell" in lines
+        assert all(cell_len(line) <= 24 for line in lines)
+
+    def test_a_row_with_too_many_cells_loses_none(self) -> None:
+        assert drawn("|a|\n|-|\n|1|2|") == ["|a|", "|-|", "|1|2|"]
+
+    def test_the_widest_columns_give_way(self) -> None:
+        assert fit([4, 30, 30], 40) == [4, 18, 18]
+        assert fit([4, 10], 40) == [4, 10]
+
+
+class TestBlocks:
+    def texts(self, text: str, *, final: bool = True) -> list[str]:
+        return [text[block.start : block.end] for block in blocks(text, final=final)]
+
+    def test_each_item_is_a_block(self) -> None:
+        assert self.texts("a:\n- b\n  c\n\n  d\n- e\n\nf") == ["a:", "- b\n  c\n\n  d", "- e", "f"]
+
+    def test_a_fence_holds_everything_together(self) -> None:
+        assert self.texts("```\n\n# no\n\n- no\n```\nyes") == ["```\n\n# no\n\n- no\n```", "yes"]
+
+    def test_an_unclosed_fence_goes_on(self) -> None:
+        assert self.texts("a\n\n```py\nx\n\ny") == ["a", "```py\nx\n\ny"]
+
+    def test_the_beginning_of_a_line_cuts_only_when_it_is_certain(self) -> None:
+        assert self.texts("para\n\n", final=False) == ["para"]
+        assert self.texts("para\n\nA new p", final=False) == ["para\n\nA new p"]
+        assert self.texts("para\n\nA new paragraph", final=False) == ["para", "A new paragraph"]
+
+
+class TestGrowing:
+    def test_every_split_gives_the_same_lines(self) -> None:
+        whole = Flow(MARKDOWN, closed=True).lines(40, PALETTE)
+        for size in range(1, 12):
+            flow = Flow()
+            for at in range(0, len(MARKDOWN), size):
+                flow.append(MARKDOWN[at : at + size])
+                flow.lines(40, PALETTE)
+            flow.close()
+            assert flow.lines(40, PALETTE) == whole, size
+
+    def test_any_text_in_any_pieces_is_harmless_and_not_lost(self) -> None:
+        pieces = [
+            *("word ", "✦", "\n", "\n\n", "- ", "* ", "1. ", "  ", "```", "```py\n", "~~~"),
+            *("# ", "---", "> ", "|a|b|\n", "|--|--|\n", "\t", "`", "**x**", "_", "[a](b)", "!["),
+            *("<b>", "&#27;", "\x1b[2J", "漢字", "👨‍👩‍👧", "\u200d", "\r\n", "\r", "\0", "[red]"),
+            *("\\(", "\ud800", "https://example.com/" + "a" * 30, "\U000f0000", "\x85", "\u2028"),
+        ]
+        rng = random.Random(3)
+        for _ in range(300):
+            text = "".join(rng.choices(pieces, k=rng.randint(1, 20)))
+            width = rng.choice([10, 20, 40, 80])
+            flow, at = Flow(), 0
+            while at < len(text):
+                size = rng.randint(1, 5)
+                flow.append(text[at : at + size])
+                at += size
+                assert all(line.width <= width for line in flow.lines(width, PALETTE)), text
+            flow.close()
+            lines = flow.lines(width, PALETTE)
+            assert lines == Flow(text, closed=True).lines(width, PALETTE), text
+            shown = "".join(line.strip.text for line in lines)
+            assert not [c for c in shown if ord(c) < 32 or 126 < ord(c) < 160 or ord(c) > 0xEFFFF]
+            assert shown.count("✦") == text.count("✦"), text
+
+    def test_the_last_token_is_drawn(self) -> None:
+        flow = Flow()
+        for token in ("The", " answer", " is", " 4", "2", "."):
+            flow.append(token)
+            assert flow.lines(40, PALETTE)[-1].text.endswith(token.strip())
+
+    def test_an_escape_sequence_in_two_halves_is_harmless(self) -> None:
+        flow = Flow("x\x1b")
+        flow.lines(40, PALETTE)
+        flow.append("[2J")
+        assert [line.text for line in flow.lines(40, PALETTE)] == ["x␛[2J"]
+
+    def test_complete_blocks_are_not_drawn_again(self) -> None:
+        flow = Flow("First paragraph.\n\nSecond paragraph")
+        first = flow.lines(40, PALETTE)[0]
+        flow.append(" grows.")
+        lines = flow.lines(40, PALETTE)
+        assert lines[0] is first
+        assert flow.changed_from == 2
+
+    def test_what_looks_the_same_is_kept(self) -> None:
+        flow = Flow("a line that is full enough to wrap somewhere, and")
+        before = list(flow.lines(20, PALETTE))
+        flow.append(" then some")
+        after = flow.lines(20, PALETTE)
+        assert flow.changed_from == 2
+        assert after[0] is before[0]
+
+    def test_another_width_draws_everything_anew(self) -> None:
+        flow = Flow(MARKDOWN, closed=True)
+        flow.lines(60, PALETTE)
+        assert [line.text for line in flow.lines(40, PALETTE)] == drawn(MARKDOWN)
+
+
+class TestInsets:
+    def call(
+        self, text: str, result: str | None = None, *, done: bool = False, start: int = 0
+    ) -> ToolCall:
+        expression = text.strip("<>").partition("=")[0]
+        return ToolCall(start, start + len(text), expression, result, done)
+
+    def test_a_call_is_a_chip_in_each_of_its_states(self) -> None:
+        flow = Flow("so ")
+        seen = []
+        for text, forced, result, done in (
+            ("<<123*456", False, None, False),
+            ("=", False, "56088", False),
+            ("56", True, "56088", False),
+            ("088", True, "56088", False),
+            (">>", True, "56088", True),
+        ):
+            flow.append(text, forced)
+            call = ToolCall(3, len(flow.text), "123*456", result, done)
+            flow.set_call(0, call)
+            seen.append(flow.lines(40, PALETTE)[0].text)
+        assert seen == [
+            "so  123*456 … ",
+            "so  123*456 … ",
+            "so  123*456 → 56 ",
+            "so  123*456 → 56088 ",
+            "so  123*456 → 56088 ",
+        ]
+
+    def test_a_call_without_a_result_says_so(self) -> None:
+        assert drawn("<<1/0=>> ok", calls=[self.call("<<1/0=>>", done=True)]) == [" 1/0 ✗  ok"]
+
+    def test_chips_live_inside_markdown(self) -> None:
+        text = "- item **<<1+1=2>>** and `<<2+2=4>>`\n\n|a|\n|-|\n|<<3+3=6>>|"
+        calls = [
+            self.call(part, part[6], done=True, start=text.index(part))
+            for part in ("<<1+1=2>>", "<<2+2=4>>", "<<3+3=6>>")
+        ]
+        assert drawn(text, calls=calls) == [
+            "• item  1+1 → 2  and  2+2 → 4 ",
+            "",
+            "a        ",
+            "─────────",
+            " 3+3 → 6 ",
+        ]
+
+    def test_a_chip_is_not_broken_where_it_fits(self) -> None:
+        text = "the product is <<123*456=56088>> exactly"
+        call = ToolCall(15, 32, "123*456", "56088", True)
+        assert drawn(text, 24, calls=[call]) == [
+            "the product is",
+            " 123*456 → 56088 ",
+            "exactly",
+        ]
+
+    def test_a_call_that_changes_above_is_drawn_again(self) -> None:
+        flow = Flow("<<1+1=2>>\n\nA second paragraph")
+        flow.set_call(0, ToolCall(0, 9, "1+1", "2", False))
+        flow.lines(40, PALETTE)
+        flow.set_call(0, ToolCall(0, 9, "1+1", "2", True))
+        assert flow.lines(40, PALETTE)[0].text.strip() == "1+1 → 2"
+
+    def test_forced_text_looks_different_and_is_no_markdown(self) -> None:
+        flow = Flow("**chosen** ")
+        flow.append("**for", forced=True)
+        flow.append("ced**", forced=True)
+        lines = flow.lines(40, PALETTE)
+        assert lines[0].text == "chosen **forced**"
+        assert styles_of(lines, "forced") != styles_of(lines, "chosen")
+
+    def test_private_use_characters_of_a_model_are_no_insets(self) -> None:
+        assert drawn("a \U000f0000 b") == ["a \ufffd b"]
+
+    def test_an_expression_is_sanitised_too(self) -> None:
+        call = ToolCall(0, 3, "1\x1b[2J\n2", None, True)
+        assert drawn("abc", calls=[call]) == [" 1␛[2J 2 ✗ "]
