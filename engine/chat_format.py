@@ -1,8 +1,9 @@
 """Turns to token ids, and the tokens that end an answer.
 
-    prompt = chat_format.render(turns, "Why is the sky blue?", system=None) ...
-    # generate until a token is in chat_format.stop_tokens turns.append(Turn("Why is the sky blue?",
-    answer)) prompt = chat_format.render(turns, "And at night?", system=None)
+    prompt = chat_format.render(turns, "Why is the sky blue?", system=None)
+    ...                                   # generate until a token is in chat_format.stop_tokens
+    turns.append(Turn("Why is the sky blue?", answer))
+    prompt = chat_format.render(turns, "And at night?", system=None)
 
 Over a conversation the prompt only grows by appended tokens: `render(turns, text, system)`, the
 answer and `closing(answer)` are what the next prompt begins with, whatever the answer is. So a KV
@@ -57,14 +58,17 @@ class Layout:
     """The pieces of a format.
 
     Attributes:
-        first: the first user message of a conversation without a system message. next: the user
-            message after an answer that was closed. opening: what stands between a user message and
-            its answer. closing: what stands behind every answer. stop: how many of `closing` end
-            the answer: its last one is the token that the model itself should say.
-            first_after_system: a system message and the first user message behind it. None: the two
-            are joined. first_after_empty_system: the first user message behind an empty system
-            message. None: as above. marks: kinds of part in an answer, to what stands before and
-            behind such a part.
+        first: the first user message of a conversation without a system message.
+        next: the user message after an answer that was closed.
+        opening: what stands between a user message and its answer.
+        closing: what stands behind every answer.
+        stop: how many of `closing` end the answer; the last of them is the token that the model
+            itself should say. 0: the format has no such token.
+        first_after_system: a system message and the first user message behind it. None: the two
+            are joined.
+        first_after_empty_system: the first user message behind an empty system message. None: that
+            is like any other.
+        marks: kinds of part in an answer, to what stands before and behind such a part.
     """
 
     first: Place
@@ -215,9 +219,9 @@ class TemplateFormat(ChatFormat):
         """Learn the format.
 
         Args:
-            template: the Jinja source. names: the texts of `bos_token`, `eos_token` and so on.
-                stop_tokens: ids that end an answer, beside the one that the template puts behind
-                answers.
+            template: the Jinja source.
+            names: the texts of `bos_token`, `eos_token` and so on.
+            stop_tokens: ids that end an answer, beside the one that the template puts behind it.
 
         Raises:
             chat_template.TemplateError: the template cannot be used.
@@ -295,8 +299,8 @@ ENDINGS = (
     "<end_of_turn>",
     "</s>",
 )
-"""Special tokens that end an answer in any model that has them: small models often say another one
-than their template has."""
+"""Special tokens that end an answer in any model that has them: small models often say another
+one than their template has."""
 
 
 def from_gguf(metadata: Metadata, tokenizer: Tokenizer) -> ChatFormat:

@@ -32,7 +32,7 @@ import jinja2.ext
 from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import SecurityError
-from jinja2.filters import FILTERS
+from jinja2.filters import FILTERS, make_attrgetter
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -42,7 +42,7 @@ MAX_TEMPLATE = 1 << 17
 MAX_TEXT = 1 << 17
 MAX_NUMBER = 10_000
 MAX_STEPS = 50_000
-"""Lines of Python that one rendering may take; real templates need a few thousand."""
+"""Lines of Python that one rendering may take; real templates take about a thousand."""
 
 
 class TemplateError(Exception):
@@ -62,16 +62,16 @@ class Findings:
     """What a template puts where.
 
     Attributes:
-        first: before the first user message, where there is no system message; the default one that
-            the template
-            inserts is part of it.
+        first: before the first user message, where there is no system message. A default one that
+            the template inserts is part of it.
         first_after_system: the system message's place and then the first user message's; None where
-            the template has
-            none, or moves it as the conversation grows.
-        first_after_empty_system: like `first`, where there is an empty system message; None where
-            that is refused. next: between an answer and the user message after it. opening: between
-            the last user message and the answer. end: behind the last answer of a conversation.
-            regular: whether a longer conversation is what these pieces say.
+            the template has none, or moves it as the conversation grows.
+        first_after_empty_system: like `first`, where the system message is empty; None where that
+            is refused.
+        next: between an answer and the user message after it.
+        opening: between the last user message and the answer.
+        end: behind the last answer of a conversation.
+        regular: whether a longer conversation is what these pieces say.
     """
 
     first: Slot
@@ -270,6 +270,18 @@ def _join(texts: Iterable[object], separator: str = "") -> str:
     return separator.join(parts)
 
 
+@jinja2.pass_environment
+def _join_filter(
+    environment: jinja2.Environment,
+    values: Iterable[object],
+    d: str = "",
+    attribute: str | int | None = None,
+) -> str:
+    if attribute is not None:
+        values = map(make_attrgetter(environment, attribute), values)
+    return _join(values, d)
+
+
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
     _bounded(len(text) + text.count(old) * len(new))
     return text.replace(old, new, count)
@@ -299,7 +311,7 @@ def _with_bounded_numbers(filter: Callable[..., Any]) -> Callable[..., Any]:
 
 _BOUNDED_FILTERS: dict[str, Callable[..., Any]] = {
     "format": _format,
-    "join": _join,
+    "join": _join_filter,
     "replace": _replace,
     "string": lambda value: str(_printable(value)),
     "tojson": _to_json,

@@ -74,6 +74,7 @@ SPLITTERS: dict[str, Splitter] = {
     "smollm": Splitter(_DIGITS_THEN_GPT2),
     "llama-bpe": Splitter(_LLAMA3, whole_pieces=True),
     "qwen2": Splitter(_QWEN2, nfc=True),
+    "deepseek-r1-qwen": Splitter(_QWEN2, nfc=True),
     "tekken": Splitter(_TEKKEN, whole_pieces=True),
 }
 """By the name in a GGUF file (`tokenizer.ggml.pre`)."""
@@ -108,8 +109,8 @@ class Tokenizer:
     """A byte-level BPE vocabulary. Made by one of its `from_` methods.
 
     Attributes:
-        vocab_size: number of ids, special ones included. A model may have more rows than that, as
-            padding. special_tokens: name to id, `{"<|im_end|>": 2, ...}`.
+        vocab_size: number of ids, special ones included. A model may have more rows, as padding.
+        special_tokens: name to id, `{"<|im_end|>": 2, ...}`.
     """
 
     def __init__(

@@ -8,7 +8,7 @@
     weight.split_4bit()                                   # codes, scales, minimums
 
 The file is mapped, not read: a tensor's `data` is a view of the mapping and costs nothing until it
-is used. The header of SmolLM2-135M (49,152 tokens, 48,900 merges) takes 0.06 s, where the `gguf`
+is used. The header of SmolLM2-135M (49,152 tokens, 48,900 merges) takes 0.04 s, where the `gguf`
 package takes 2.4 s.
 
 Nothing in the file is believed. Each count, length and offset is compared with what is left of the

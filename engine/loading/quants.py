@@ -264,8 +264,8 @@ SUPPORTED = frozenset(_UNPACKERS) | frozenset(_FLOATS)
 SPLITS_4BIT = frozenset({"Q4_0", "Q4_1", "Q4_K"})
 """Formats that `split_4bit` knows."""
 
-# Weights unpacked at a time: temporaries stay in the cache, and a 2 GB embedding needs no second 2
-# GB beside its result.
+# Weights unpacked at a time: temporaries stay in the cache, and a large embedding does not need
+# its size a second time.
 _CHUNK = 1 << 19
 
 
@@ -273,9 +273,9 @@ def dequantize(data: Bytes, format: str, shape: tuple[int, ...]) -> Floats:
     """Multiply a tensor out.
 
     Args:
-        data: its bytes, one-dimensional, contiguous; length and `shape` must agree (GGUF tensors
-            do). format: one of `SUPPORTED`, else ValueError. shape: outermost dimension first, as
-            in torch.
+        data: its bytes, one-dimensional and contiguous; as many as `shape` needs.
+        format: one of `SUPPORTED`, else ValueError.
+        shape: outermost dimension first, as in torch.
 
     Returns:
         A new float32 array of `shape`.

@@ -61,13 +61,13 @@ def reference(metadata: Metadata, splitter: str) -> tokenizers.Tokenizer:
         split = pre_tokenizers.Split(pattern, behavior="isolated")
         plain = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         built.pre_tokenizer = pre_tokenizers.Sequence([split, plain])
-    if splitter == "qwen2":
+    if splitter in ("qwen2", "deepseek-r1-qwen"):
         built.normalizer = normalizers.NFC()
     built.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
     return built
 
 
-PUBLISHED = {
+PUBLISHED: dict[str, str] = {
     "llama-bpe": (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
         r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -82,6 +82,7 @@ PUBLISHED = {
         r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
 }
+PUBLISHED["deepseek-r1-qwen"] = PUBLISHED["qwen2"]
 
 WORDS = [
     *("the answer is 84. ", "Hello, world! ", "it's IT'S we'll WE'LL don't", "AbcDEFghI", "a_b_c"),
