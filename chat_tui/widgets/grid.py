@@ -93,7 +93,8 @@ class CompareGrid(Widget):
     def focus_pane(self, index: int) -> None:
         """Make an answer the current one and give it the keyboard."""
         self.focused_index = index
-        self.panes[index].focus(scroll_visible=False)
+        # At once: two keys may come before a deferred focus has arrived.
+        self.screen.set_focus(self.panes[index], scroll_visible=False)
 
     def paint(self) -> None:
         """Draw what came since the last time. What is not in view costs nothing."""
@@ -145,9 +146,10 @@ class CompareGrid(Widget):
             pane.set_class(pane.index == self.focused_index, "-current")
 
     def on_descendant_focus(self) -> None:
-        for pane in self.panes:
-            if pane.has_focus:
-                self.focused_index = pane.index
+        # The screen knows; the panes learn of it one after the other.
+        focused = self.screen.focused
+        if isinstance(focused, Pane) and focused in self.panes:
+            self.focused_index = focused.index
 
     def on_state_strip_chosen(self, event: StateStrip.Chosen) -> None:
         event.stop()
