@@ -42,9 +42,10 @@ class Splitter:
     """How a vocabulary's text is cut into pieces before anything is merged.
 
     Attributes:
-        pattern: the regular expression whose matches are the pieces. whole_pieces: a piece that is
-            in the vocabulary is that token, also where the merges do not lead to it. nfc: text is
-            normalised to Unicode's NFC before.
+        pattern: the regular expression whose matches are the pieces.
+        whole_pieces: a piece that is in the vocabulary is that token, also where the merges do not
+            lead to it.
+        nfc: text is normalised to Unicode's NFC before.
     """
 
     pattern: str

@@ -152,17 +152,38 @@ class NotationTools:
         return _NotationReader(self.tokenizer)
 
     def examples(self, text: str) -> Sequence[Example]:
-        return EXAMPLES if _ASKS_FOR_NUMBERS.search(text) else ()
+        return EXAMPLES if asks_for_arithmetic(text) else ()
 
-
-_ASKS_FOR_NUMBERS = re.compile(r"\d")
-"""A message without a number gains nothing from the examples, and an ordinary answer can only
-suffer from them."""
 
 EXAMPLES: tuple[Example, ...] = (
-    Example("What is 12*7?", "12 times 7 is <<12*7=84>>84."),
-    Example("Subtract 250 from 1000.", "1000 minus 250 is <<1000-250=750>>750."),
+    Example("What is 12*7?", "12*7 = <<12*7=84>>84"),
+    Example("What is 20% of 350?", "20% of 350 = <<20%*350=70>>70"),
+    Example("Divide 96 by 8.", "96 / 8 = <<96/8=12>>12"),
+    Example("Subtract 250 from 1000.", "1000 - 250 = <<1000-250=750>>750"),
+    Example("Find 5 percent of 80.", "5% of 80 = <<5%*80=4>>4"),
 )
+"""Tuned for SmolLM2-135M at temperature 0 on 46 direct questions and 25 ordinary ones with numbers
+in them. These: 46 called, 43 right, 2 ordinary ones spoilt. `350*20/100` instead of `20%*350`: 45,
+41. Answers that begin "The answer is <<": 7 of 16 ordinary ones spoilt. "12 times 7 is <<": 14 of
+30 called. An example with parentheses taught it nothing and cost it percentages."""
+
+_NUMBER = re.compile(
+    r"\d[\d,.]*|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty"
+    r"|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|dozen|half)\b",
+    re.IGNORECASE,
+)
+_OPERATION = re.compile(
+    r"[\d)]\s*[-+*/×÷x^]\s*[(\d.-]|%|\b(?:percent|plus|minus|times|multipl\w+|divid\w+|add\w*|sum"
+    r"|subtract\w*|product|difference|comput\w+|calculat\w+|evaluat\w+|work out)\b",
+    re.IGNORECASE,
+)
+
+
+def asks_for_arithmetic(text: str) -> bool:
+    """Whether a message names two numbers and something to do with them. An ordinary message gains
+    nothing from the examples, and its answer can only suffer from them."""
+    return len(_NUMBER.findall(text)) >= 2 and _OPERATION.search(text) is not None
+
 
 _WRITING = re.compile(r"""[\d\s.,+\-*/()%$×÷x]*=?|\s*["'][^\n]*""")
 """What may stand between `<<` and the result."""

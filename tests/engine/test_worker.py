@@ -1,0 +1,234 @@
+"""The engine's process with the real model: what is asked, what comes back, and what happens when
+it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chat_tui.backends.local import LocalBackend
+from engine.messages import (
+    Ask,
+    Cancel,
+    Died,
+    Event,
+    Exchange,
+    Failed,
+    Finished,
+    Load,
+    Overflowed,
+    Ready,
+    RowFinished,
+    SamplingParams,
+    Started,
+    Stepped,
+)
+
+GREEDY = SamplingParams((0.0,), max_tokens=40, seed=1)
+
+
+def until(backend: LocalBackend, *kinds: type, timeout: float = 120) -> list[Event]:
+    """Events up to and with the first of one of `kinds`."""
+    seen: list[Event] = []
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        backend.wait(0.2)
+        seen += backend.drain()
+        if any(isinstance(event, kinds) for event in seen):
+            return seen
+    raise AssertionError(f"no {kinds} within {timeout} s, only {seen[-3:]}")
+
+
+def of(kind: type, events: list[Event]) -> list:
+    return [event for event in events if isinstance(event, kind)]
+
+
+@pytest.fixture(scope="module")
+def backend(smollm2_path: Path) -> Iterator[LocalBackend]:
+    backend = LocalBackend()
+    backend.send(Load("smollm2", device="cpu"))
+    until(backend, Ready)
+    yield backend
+    backend.close()
+
+
+def answer(events: list[Event], row: int = 0) -> tuple[list[int], list[int], str]:
+    steps = of(Stepped, events)
+    tokens = [step.tokens[row] for step in steps if step.tokens[row] is not None]
+    masks = [step.masks[row] for step in steps if step.masks[row] is not None]
+    tail = next(event.text for event in of(RowFinished, events) if event.row == row)
+    return tokens, masks, "".join(step.texts[row] for step in steps) + tail
+
+
+def test_a_calculation_is_forced_inline(backend):
+    backend.send(Ask(1, "What is 4821 - 977?", params=GREEDY))
+    events = until(backend, Finished)
+    tokens, masks, text = answer(events)
+    assert text == "4821 - 977 = <<4821-977=3844>>3844"
+    calls = [call for step in of(Stepped, events) for _, _, call in step.calls]
+    assert (calls[-1].expression, calls[-1].result, calls[-1].done) == ("4821-977", "3844", True)
+    assert masks.count(0) == len("3844>>") - 1  # digits are tokens, `>>` is one
+    (stats,) = of(Finished, events)
+    assert stats.stats.row_tokens == (len(tokens),)
+    assert 0 < stats.stats.prefill_s <= stats.stats.ttft_s
+
+
+def test_the_history_only_grows_by_appended_tokens(backend):
+    history: list[Exchange] = []
+    known: list[int] = []
+    for number, text in enumerate(("Hello there!", "Name a fruit.", "And one more?")):
+        backend.send(Ask(10 + number, text, tuple(history), params=GREEDY))
+        events = until(backend, Finished)
+        (started,) = of(Started, events)
+        assert list(started.prompt_tokens[: len(known)]) == known
+        tokens, _, said = answer(events)
+        (finished,) = of(RowFinished, events)
+        known = [*started.prompt_tokens, *tokens, *finished.closing]
+        history.append(Exchange(text, tuple(tokens), said))
+
+
+def test_direct_questions_go_through_the_calculator(backend):
+    """At temperature 0; none of these was looked at when the examples were written."""
+    questions = {
+        "What is 731 + 268?": "999",
+        "Compute 58*91": "5278",
+        "What is 25% of 360?": "90",
+        "Divide 2024 by 8.": "253",
+        "Subtract 333 from 777.": "444",
+        "How much is 1500 - 625?": "875",
+        "Calculate 12% of 250.": "30",
+        "Multiply 111 by 9": "999",
+        "what is 2048 / 32?": "64",
+        "Add 1234 and 4321.": "5555",
+    }
+    right = 0
+    for number, (question, value) in enumerate(questions.items()):
+        backend.send(Ask(30 + number, question, params=GREEDY))
+        events = until(backend, Finished)
+        calls = [call for step in of(Stepped, events) for _, _, call in step.calls]
+        right += bool(calls) and calls[-1].result == value
+    assert right >= 8
+
+
+def test_ordinary_questions_do_not_call_it(backend):
+    for number, text in enumerate(("What is the capital of France?", "Name 3 fruits.")):
+        backend.send(Ask(50 + number, text, params=GREEDY))
+        events = until(backend, Finished)
+        assert not any(step.calls for step in of(Stepped, events))
+        assert "<<" not in answer(events)[2]
+
+
+def test_without_tools_nothing_is_taught_or_forced(backend):
+    backend.send(Ask(60, "What is 4821 - 977?", tools=False, params=GREEDY))
+    events = until(backend, Finished)
+    assert "<<" not in answer(events)[2]
+    backend.send(Ask(61, "What is 4821 - 977?", tools=True, params=GREEDY))
+    with_tools = until(backend, Finished)
+    fewer, more = (len(of(Started, e)[0].prompt_tokens) for e in (events, with_tools))
+    assert more - fewer > 100
+    assert of(Started, with_tools)[0].preface_tokens - of(Started, events)[0].preface_tokens == (
+        more - fewer
+    )
+
+
+def test_rows_have_their_own_temperatures_and_reproducible_seeds(backend):
+    params = SamplingParams((0.0, 1.2), top_k=50, max_tokens=12, seed=77)
+    backend.send(Ask(70, "Tell me something.", samples=4, params=params))
+    events = until(backend, Finished)
+    (started,) = of(Started, events)
+    assert (started.seed, started.temperatures) == (77, (0.0, 1.2, 0.0, 1.2))
+    assert answer(events, 0)[0] == answer(events, 2)[0]
+    backend.send(Ask(71, "Tell me something.", samples=4, params=params))
+    again = until(backend, Finished)
+    assert [answer(again, row) for row in range(4)] == [answer(events, row) for row in range(4)]
+
+
+def test_a_fresh_seed_is_taken_and_told_where_none_is_given(backend):
+    seeds = set()
+    for number in range(2):
+        backend.send(Ask(80 + number, "Hi", params=SamplingParams(max_tokens=1)))
+        (started,) = of(Started, until(backend, Finished))
+        seeds.add(started.seed)
+    assert len(seeds) == 2
+
+
+def test_cancelling_keeps_what_is_there(backend):
+    backend.send(Ask(90, "Write a long story about the sea.", samples=2))
+    until(backend, Stepped)
+    backend.send(Cancel(90, row=0))
+    events = until(backend, RowFinished)
+    (ended,) = of(RowFinished, events)
+    assert (ended.row, ended.reason) == (0, "cancelled")
+    assert ended.closing  # the row can be gone on with
+    backend.send(Cancel(90))
+    events = until(backend, Finished)
+    assert [(event.row, event.reason) for event in of(RowFinished, events)] == [(1, "cancelled")]
+
+
+def test_an_ask_can_be_cancelled_before_it_starts(backend):
+    backend.send(Ask(100, "Write a long story about the sea.", params=SamplingParams(max_tokens=9)))
+    backend.send(Ask(101, "Another."))
+    backend.send(Cancel(101))
+    events = until(backend, Finished)
+    if not any(event.ask == 101 for event in of(Finished, events)):
+        events += until(backend, Finished)
+    assert not [event for event in of(Stepped, events) if event.ask == 101]
+    assert len(of(Finished, events)) == 2
+
+
+def test_a_prompt_that_does_not_fit_is_told_before_anything_runs(backend):
+    history = tuple(Exchange("word " * 1500, None, "ok " * 1500) for _ in range(3))
+    backend.send(Ask(110, "And now?", history))
+    events = until(backend, Overflowed)
+    (overflowed,) = of(Overflowed, events)
+    assert overflowed.limit == 8192
+    assert overflowed.prompt_tokens > 8192
+    assert len(overflowed.sizes) == 4
+    assert not of(Started, events)
+
+
+def test_a_model_that_does_not_exist_is_one_line(smollm2_path):
+    backend = LocalBackend()
+    try:
+        backend.send(Load("no-such-model"))
+        (failed,) = of(Failed, until(backend, Failed))
+        assert "no-such-model" in failed.message
+        assert "\n" not in failed.message
+        backend.send(Ask(1, "Hello?"))
+        (failed,) = of(Failed, until(backend, Failed))
+        assert failed.ask == 1
+    finally:
+        backend.close()
+
+
+def test_killing_the_process_mid_answer_costs_that_answer_only(smollm2_path):
+    backend = LocalBackend()
+    try:
+        backend.send(Load("smollm2", device="cpu"))
+        until(backend, Ready)
+        backend.send(Ask(1, "Write a long story about the sea."))
+        until(backend, Stepped)
+        os.kill(backend.pid, signal.SIGKILL)
+        (died,) = of(Died, until(backend, Died))
+        assert "killed" in died.reason
+        backend.send(Load("smollm2", device="cpu"))
+        until(backend, Ready)
+        backend.send(Ask(2, "Hi", params=GREEDY))
+        assert answer(until(backend, Finished))[0]
+    finally:
+        backend.close()
+
+
+def test_the_process_ends_with_the_screen(smollm2_path):
+    backend = LocalBackend()
+    backend.send(Load("no-such-model"))
+    until(backend, Failed)
+    pid = backend.pid
+    backend.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
