@@ -34,10 +34,9 @@ def code_block(
         expanded = [run for text, style in runs for run in insets.expand(text, style, palette)]
         text = "".join(part for part, _ in expanded)
         lines.extend(cut(expanded, text, list(hard_breaks(text, max(width - 2, 2)))))
-    return [
-        line.framed(before=[(" ", base)], after=[(" " * max(width - 1 - line.width, 0), base)])
-        for line in lines
-    ]
+    for line in lines:
+        line.runs.append((" " * max(width - 1 - line.width, 0), base))
+    return [line.framed((" ", base), lead="") for line in lines]
 
 
 def _highlight(code: str, language: str, palette: Palette, growing: bool) -> Iterator[list[Run]]:

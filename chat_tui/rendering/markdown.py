@@ -110,7 +110,7 @@ class _Drawing:
                 return self._list(node, width, base)
             case "blockquote":
                 bar: Run = ("▎ ", palette.bar)
-                return self._framed(node.children, width, base + palette.quote, bar, bar)
+                return self._framed(node.children, width, base + palette.quote, bar, bar, lead="")
             case "fence" | "code_block":
                 language = node.info.strip() if node.type == "fence" else ""
                 return code_block(
@@ -141,13 +141,19 @@ class _Drawing:
         return drawn
 
     def _framed(
-        self, nodes: Sequence[SyntaxTreeNode], width: int, base: Style, first: Run, rest: Run
+        self,
+        nodes: Sequence[SyntaxTreeNode],
+        width: int,
+        base: Style,
+        first: Run,
+        rest: Run,
+        lead: str | None = None,
     ) -> list[Line]:
         inner = width - len(first[0])
         if inner < _NARROW:
             return [Line([first]), *self.blocks(nodes, width, base)]
         lines = self.blocks(nodes, inner, base)
-        return [line.framed(before=[rest if i else first]) for i, line in enumerate(lines)]
+        return [line.framed(rest if i else first, lead) for i, line in enumerate(lines)]
 
     def _table(self, node: SyntaxTreeNode, width: int, base: Style) -> list[Line]:
         head, *rows = (row for part in node.children for row in part.children)

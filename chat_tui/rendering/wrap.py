@@ -36,16 +36,24 @@ _UNIT = re.compile(f" +|[{_OPENING}]*[{_CJK}][{_CLOSING}]*|[^ {_CJK}]+[{_CLOSING
 class Line:
     """A line of cells.
 
-    `joint` is what stands between it and the next in the text: "" or " " where the line was broken
-    for want of room. Copied text is put together by it.
+    Attributes:
+        joint: what stands between it and the next in the text: "" or " " where the line was broken
+            for want of room.
+        frame: the characters at its start that are not its text: an indent, a bar.
+        lead: what stands for the frame where the line is copied.
     """
 
     runs: list[Run]
     joint: str = "\n"
+    frame: int = 0
+    lead: str = ""
     _strip: Strip | None = field(default=None, init=False, repr=False, compare=False)
 
-    def framed(self, *, before: Iterable[Run] = (), after: Iterable[Run] = ()) -> Line:
-        return Line([*before, *self.runs, *after], self.joint)
+    def framed(self, frame: Run, lead: str | None = None) -> Line:
+        """The line behind a frame, which is copied as it is or as `lead`."""
+        text, _ = frame
+        lead = (text if lead is None else lead) + self.lead
+        return Line([frame, *self.runs], self.joint, self.frame + len(text), lead)
 
     @property
     def width(self) -> int:

@@ -21,7 +21,6 @@ from textual.widget import Widget
 from chat_tui.rendering.wrap import Line
 
 LONGEST_LINE = 100
-_FRAME = " ▎▌"  # what lists, quotes and user messages put before each line
 
 
 class LinesView(ScrollView, can_focus=True, inherit_bindings=False):
@@ -33,7 +32,8 @@ class LinesView(ScrollView, can_focus=True, inherit_bindings=False):
         overflow-x: hidden;
         overflow-y: auto;
         scrollbar-gutter: stable;
-        scrollbar-size: 1 1;
+        scrollbar-size-vertical: 1;
+        scrollbar-size-horizontal: 0;
         scrollbar-background: $background;
         scrollbar-background-hover: $background;
         scrollbar-background-active: $background;
@@ -143,15 +143,16 @@ class LinesView(ScrollView, can_focus=True, inherit_bindings=False):
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The selected text as it was written: what only the width broke is one line."""
         parts: list[str] = []
-        joint = ""
+        joint = "\n"
         for y, line in enumerate(self.lines):
             span = selection.get_span(y)
             if span is None:
                 continue
             start, end = span
-            text = line.text[start : None if end == -1 else end]
-            text = text.lstrip(_FRAME) if joint in ("", " ") and parts else text
-            parts += [joint, text.rstrip()] if parts else [text.rstrip()]
+            text = line.text[max(start, line.frame) : None if end == -1 else end].rstrip()
+            if start < line.frame and joint == "\n":
+                text = line.lead + text
+            parts += [joint, text] if parts else [text]
             joint = line.joint
         return ("".join(parts), "\n") if parts else None
 

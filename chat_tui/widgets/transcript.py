@@ -63,7 +63,7 @@ def draw(entry: Entry, width: int, palette: Palette) -> list[Line]:
     match entry:
         case User(text):
             lines = wrap([(sanitise(text), palette.user)], width - 2)
-            return [line.framed(before=[("▌ ", palette.user_bar)]) for line in lines]
+            return [line.framed(("▌ ", palette.user_bar), lead="") for line in lines]
         case Answer(text, calls, forced, label):
             above = wrap([(sanitise(label), palette.faint)], width) if label else []
             return above + Flow(text, calls, forced, closed=True).lines(width, palette)
@@ -74,10 +74,8 @@ def draw(entry: Entry, width: int, palette: Palette) -> list[Line]:
                 "error": ("✗", palette.error),
             }[kind]
             lines = wrap([(sanitise(text), style)], width - 2)
-            return [
-                line.framed(before=[("  " if i else f"{glyph} ", style)])
-                for i, line in enumerate(lines)
-            ]
+            heads = (f"{glyph} ", *["  "] * (len(lines) - 1))
+            return [line.framed((head, style)) for line, head in zip(lines, heads, strict=True)]
 
 
 class Transcript(LinesView):

@@ -207,6 +207,18 @@ async def test_copied_text_has_no_breaks_that_only_the_width_made() -> None:
         assert pane.get_selection(Selection(Offset(2, 0), Offset(8, 0))) == ("a list", "\n")
 
 
+async def test_copied_code_runs() -> None:
+    app = Host()
+    async with app.run_test(size=SIZE):
+        pane = app.pane
+        code = "for n in range(3):\n    print(n)"
+        pane.feed(f"- so:\n  ```\n  {code}\n  ```\n> quoted\n\n```\n{code}\n```")
+        pane.finish("stop")
+        pane.paint()
+        copied, _ = pane.get_selection(Selection(None, None)) or ("", "")
+        assert copied.endswith(f"quoted\n\n{code}")
+
+
 async def test_text_can_be_selected_with_the_mouse() -> None:
     app = Host()
     async with app.run_test(size=SIZE) as pilot:
