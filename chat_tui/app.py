@@ -21,6 +21,7 @@ from chat_tui import commands, effects
 from chat_tui.backends.base import Backend
 from chat_tui.chat import Chat
 from chat_tui.commands import Choice, Command
+from chat_tui.hints import hints
 from chat_tui.history import PromptHistory
 from chat_tui.settings import Settings
 from chat_tui.theme import DARK
@@ -46,6 +47,12 @@ def _palette_commands() -> type[Provider]:
     from chat_tui.screens.palette import PaletteCommands
 
     return PaletteCommands
+
+
+def _model_names() -> Sequence[str]:
+    from engine.loading.catalog import CATALOG
+
+    return tuple(CATALOG)
 
 
 class ChatApp(App[None]):
@@ -148,14 +155,14 @@ class ChatApp(App[None]):
             case effects.Picked(row):
                 for index, pane in enumerate(self.grid.panes):
                     pane.set_picked(index == row)
+                self.grid.focused_index = row
             case effects.Began(turn):
                 self.transcript.add_user(turn.user)
                 self.grid.start(turn.samples, turn.labels)
                 self.main.remove_class("-empty").add_class("-answering")
             case effects.Kept(turn):
                 answer = turn.answer
-                of = f"{answer.index + 1} of {len(turn.samples)}" if len(turn.samples) > 1 else ""
-                self.transcript.add_answer(answer.text, answer.calls, answer.forced, of)
+                self.transcript.add_answer(answer.text, answer.calls, answer.forced, turn.caption)
                 self._close_grid()
             case effects.Withdrawn():
                 self.transcript.add_notice("Stopped before the first token.", "info")
@@ -187,8 +194,9 @@ class ChatApp(App[None]):
         self.progress.state = chat.loading
         self.welcome.info = chat.info
         self.welcome.samples = chat.settings.samples
-        until = "sent when the model is ready" if chat.phase == "loading" else "sent next"
-        self.waiting.show(chat.queue, until)
+        until = "the model is ready" if chat.phase == "loading" else "this answer ends"
+        self.waiting.until = f"sent when {until}"
+        self.waiting.texts = tuple(chat.queue)
         self.prompt.waiting = bool(chat.queue)
         self.prompt.tell_state(*hints(chat, self.grid.focused_index))
 
@@ -259,7 +267,7 @@ class ChatApp(App[None]):
 
     def _complete(self, text: str) -> tuple[Sequence[Choice], str]:
         settings = self.chat.settings
-        return commands.complete(text, settings), commands.usage_hint(text, settings)
+        return commands.complete(text, settings, _model_names), commands.usage_hint(text, settings)
 
     def start_command(self, command: Command) -> None:
         """From the palette: run a command, or put it into the prompt for its argument."""
@@ -361,24 +369,6 @@ class ChatApp(App[None]):
             self.act(self.chat.drop_oldest if drop else self.chat.decline)
 
         self.push_screen(OverflowScreen(overflow), answered)
-
-
-def hints(chat: Chat, focused: int) -> tuple[str, list[str]]:
-    """What the prompt's frame says: how answers are sampled, and what the keys do now."""
-    settings = chat.settings
-    samples = "1 answer" if settings.samples == 1 else f"{settings.samples} answers"
-    top_k = "all tokens" if settings.top_k is None else f"top-k {settings.top_k}"
-    title = f"{samples} · T {commands.show_temperatures(settings.temperatures)} · {top_k}"
-    if settings.seed is not None:
-        title += f" · seed {settings.seed}"
-    turn = chat.turn
-    if turn is None or not turn.started:
-        return title, ["Enter sends", "Ctrl+J new line", "F1 help"]
-    picks = f"Alt+1–{min(turn.samples, 9)} picks"
-    if turn.picked is None:
-        stops = ["Esc stops"] if chat.running else []
-        return title, [f"Enter continues with answer {focused + 1}", picks, *stops]
-    return title, ["Esc stops", "Enter queues"]
 
 
 def run(settings: Settings, backend: Backend) -> int:

@@ -16,6 +16,12 @@ from pathlib import Path
 
 from engine.messages import Exchange, FinishReason, Overflowed, ToolCall
 
+_ENDINGS = {
+    "length": "cut at the token limit",
+    "context": "cut where the context is full",
+    "cancelled": "stopped",
+}
+
 
 class HistoryChangedError(Exception):
     """A prompt does not begin with the conversation so far. `str(error)` is one line."""
@@ -52,6 +58,15 @@ class Turn:
     @property
     def answer(self) -> Sample:
         return self.samples[self.picked]
+
+    @property
+    def caption(self) -> str:
+        """What it takes to make the answer again, and how it ended if not by itself."""
+        answer = self.answer
+        of = f"{self.picked + 1} of {len(self.samples)}" if len(self.samples) > 1 else ""
+        seed = f"seed {self.seed}" if self.seed is not None else ""
+        parts = (of, f"T {answer.temperature:g}", seed, _ENDINGS.get(answer.reason, ""))
+        return " · ".join(part for part in parts if part)
 
     def exchange(self, model: str) -> Exchange:
         """For the next ask; another model's ids mean nothing, so it gets the text alone."""

@@ -12,6 +12,8 @@ import os
 from pathlib import Path
 
 LIMIT = 1000
+LONGEST = 20_000
+"""Characters of a prompt that is still worth a place in the file; pastes may be megabytes."""
 
 
 class PromptHistory:
@@ -74,7 +76,7 @@ class PromptHistory:
         return entries[-LIMIT:]
 
     def _append(self, text: str) -> None:
-        if self._path is None:
+        if self._path is None or len(text) > LONGEST:
             return
         try:
             with open(self._path, "a", encoding="utf-8", opener=_private) as file:

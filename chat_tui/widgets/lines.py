@@ -5,7 +5,6 @@ Each takes no room while it has nothing to say.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from textual.content import Content
@@ -54,37 +53,36 @@ class Progress(Widget):
         return what + Content("\n") + bar
 
 
-class Waiting(Static):
-    """Messages that were sent and wait for their turn."""
+class Waiting(Widget):
+    """Messages that were sent and wait for their turn, in one line."""
 
     DEFAULT_CSS = """
-    Waiting { display: none; height: auto; max-height: 4; padding: 0 2; color: $foreground 60%; }
+    Waiting { display: none; height: 1; padding: 0 2; color: $foreground 60%; }
     """
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
-        self._shown: tuple[object, ...] = ()
+    texts: reactive[tuple[str, ...]] = reactive(())
+    until: reactive[str] = reactive("")
 
-    def show(self, texts: Sequence[str], until: str) -> None:
-        """`until` says when they are answered."""
-        if self._shown == (*texts, until):
-            return
-        self._shown = (*texts, until)
+    def watch_texts(self, texts: tuple[str, ...]) -> None:
         self.display = bool(texts)
-        if texts:
-            first = " ".join(sanitise(texts[0]).split())
-            more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
-            self.update(
-                Content.assemble(
-                    ("queued  ", "$warning"),
-                    (first if len(first) <= 60 else first[:59] + "…", "$foreground 90%"),
-                    f"{more} · {until} · ↑ takes it back",
-                )
-            )
+
+    def render(self) -> Content:
+        if not self.texts:
+            return Content("")
+        first = Content.styled(" ".join(sanitise(self.texts[0]).split()), "$foreground 90%")
+        more = f" and {len(self.texts) - 1} more" if len(self.texts) > 1 else ""
+        back = " · ↑ takes it back"
+        head = Content.styled("queued  ", "$warning")
+        # What does not fit goes in this order: until when, then the end of the message.
+        for tail in (f"{more} · {self.until}{back}", more + back):
+            room = self.content_size.width - head.cell_length - len(tail)
+            if first.cell_length <= room:
+                break
+        return head + first.truncate(max(room, 8), ellipsis=True) + Content(tail)
 
 
 class Answer(Static):
-    """One line about what was just done; it goes with the next key, or after a while."""
+    """One line about what was just done; it goes with the next key."""
 
     DEFAULT_CSS = """
     Answer {

@@ -96,6 +96,8 @@ class Prompt(TextArea):
         self._complete = complete
         self._offered = ""
         self._state: tuple[str, Sequence[str]] = ("", ("",))
+        self._shown: tuple[str, str, int] = ("", "", 0)
+        self.cursor_blink = False
 
     def replace_text(self, text: str) -> None:
         """Put another text into the box, cursor at its end, undo kept."""
@@ -116,8 +118,10 @@ class Prompt(TextArea):
         for segment in segments[1:]:
             if len(hint) + 3 + len(segment) <= room:
                 hint = f"{hint} · {segment}"
-        self.border_title = Content(title).truncate(room, ellipsis=True)
-        self.border_subtitle = Content(hint).truncate(room, ellipsis=True)
+        if (title, hint, room) != self._shown:  # setting a title draws the box anew
+            self._shown = (title, hint, room)
+            self.border_title = Content(title).truncate(room, ellipsis=True)
+            self.border_subtitle = Content(hint).truncate(room, ellipsis=True)
 
     def on_resize(self) -> None:
         self.tell_state(*self._state)

@@ -1,0 +1,188 @@
+"""How the main screens look. `pytest --snapshot-update` takes them anew; look at them then."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import pytest
+from textual.pilot import Pilot
+
+from chat_tui.app import ChatApp
+from chat_tui.settings import Settings
+from chat_tui.widgets import pane
+from engine.messages import Died, Overflowed, ToolCall
+from tests.chat_tui.fakes import FakeBackend
+from tests.chat_tui.running import Running
+
+pytestmark = pytest.mark.skipif(
+    version("textual") != "8.2.8", reason="the pictures were taken with Textual 8.2.8"
+)
+
+Snap = Callable[..., bool]
+Play = Callable[[Running], Awaitable[None]]
+SIZES = [(80, 24), (120, 40), (220, 60)]
+
+
+def by_size(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]}"
+
+
+ANSWERS = (
+    "Twelve boxes of seven apples are <<12*7=84>> apples.\n\nWith the 12 on the table there are "
+    "**96** in all.",
+    "There are 96 apples:\n\n- 12 boxes\n- 7 in each\n- 12 more\n\n```python\nprint(12 * 7 + 12)\n"
+    "```",
+    "I count *96*. The boxes hold 84, and 84 and 12 are 96, so that is the number of apples.",
+    "96.",
+)
+CALL = ToolCall(33, 44, "12*7", "84", True)
+
+
+@dataclass
+class Clock:
+    """Stands in for `time` in a pane, so that its rates are the same each time."""
+
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(pane, "time", clock)
+    return clock
+
+
+def check(
+    snap: Snap,
+    clock: Clock,
+    size: tuple[int, int],
+    play: Play,
+    samples: int = 2,
+    ready: bool = True,
+) -> None:
+    backend = FakeBackend()
+    app = ChatApp(Settings(samples=samples), backend, clock=clock.monotonic)
+
+    async def before(pilot: Pilot[None]) -> None:
+        run = Running(app, backend, pilot)
+        if ready:
+            backend.ready()
+        await run.settle()
+        await play(run)
+        for _ in range(3):  # figures are drawn with every third drain
+            await run.settle()
+
+    assert snap(app, terminal_size=size, run_before=before)
+
+
+async def answering(run: Running, clock: Clock, *, steps: int = 14, end: bool = False) -> None:
+    await run.send("Twelve boxes of seven apples, and 12 on the table: how many?")
+    run.backend.start()
+    await run.settle()
+    rows = [ANSWERS[row % 4] for row in range(run.backend.ask.samples)]
+    words = [row.split(" ") for row in rows]
+    for place in range(steps):
+        clock.now += 0.04
+        for row, row_words in enumerate(words):
+            if place == len(row_words):
+                run.backend.end_row(row)
+        texts = [
+            (" " if place else "") + row_words[place] if place < len(row_words) else ""
+            for row_words in words
+        ]
+        forced = [row for row, text in enumerate(texts) if "<<" in text]
+        run.backend.step(*texts, forced=forced, calls=[(row, 0, CALL) for row in forced])
+        await run.settle()
+    if end:
+        run.backend.finish()
+        await run.settle()
+
+
+@pytest.mark.parametrize("size", SIZES, ids=by_size)
+@pytest.mark.parametrize("samples", [1, 3, 8])
+def test_answers_growing(
+    snap_compare: Snap, clock: Clock, samples: int, size: tuple[int, int]
+) -> None:
+    check(snap_compare, clock, size, lambda run: answering(run, clock), samples)
+
+
+@pytest.mark.parametrize("size", [(40, 20), (80, 24)], ids=by_size)
+def test_a_second_turn_below_the_first(
+    snap_compare: Snap, clock: Clock, size: tuple[int, int]
+) -> None:
+    async def play(run: Running) -> None:
+        await answering(run, clock, steps=40, end=True)
+        await run.press("alt+1")
+        await answering(run, clock, steps=6)
+        await run.press("tab", "right")
+
+    check(snap_compare, clock, size, play)
+
+
+@pytest.mark.parametrize("size", [(40, 20), *SIZES], ids=by_size)
+def test_an_empty_conversation(snap_compare: Snap, clock: Clock, size: tuple[int, int]) -> None:
+    async def play(run: Running) -> None:
+        pass
+
+    check(snap_compare, clock, size, play)
+
+
+def test_loading_with_a_message_waiting(snap_compare: Snap, clock: Clock) -> None:
+    async def play(run: Running) -> None:
+        run.backend.loading(
+            "Downloading SmolLM2-135M-Instruct (98 MB) from PyPI", 42_300_000, 98_000_000
+        )
+        await run.send("What is 4821 - 977?")
+
+    check(snap_compare, clock, (80, 24), play, ready=False)
+
+
+def test_picked_early(snap_compare: Snap, clock: Clock) -> None:
+    async def play(run: Running) -> None:
+        await answering(run, clock)
+        await run.press("alt+2")
+        run.backend.end_row(0, "cancelled")
+        await run.send("And half of them?")
+
+    check(snap_compare, clock, (80, 24), play)
+
+
+def test_the_engine_gone(snap_compare: Snap, clock: Clock) -> None:
+    async def play(run: Running) -> None:
+        await answering(run, clock)
+        run.backend.say(Died("The engine was killed (often for lack of memory)."))
+
+    check(snap_compare, clock, (80, 24), play)
+
+
+def test_commands_offered(snap_compare: Snap, clock: Clock) -> None:
+    async def play(run: Running) -> None:
+        await run.press("/", "s", "down")
+
+    check(snap_compare, clock, (80, 24), play)
+
+
+def test_a_bad_value(snap_compare: Snap, clock: Clock) -> None:
+    check(snap_compare, clock, (80, 24), lambda run: run.send("/samples many"))
+
+
+@pytest.mark.parametrize("size", [(40, 20), (80, 24), (120, 40)], ids=by_size)
+def test_help(snap_compare: Snap, clock: Clock, size: tuple[int, int]) -> None:
+    check(snap_compare, clock, size, lambda run: run.press("f1"))
+
+
+@pytest.mark.parametrize("size", [(40, 20), (80, 24)], ids=by_size)
+def test_the_overflow_question(snap_compare: Snap, clock: Clock, size: tuple[int, int]) -> None:
+    async def play(run: Running) -> None:
+        await answering(run, clock, steps=40, end=True)
+        await run.press("alt+1")
+        await run.send("And then?")
+        run.backend.say(Overflowed(run.backend.ask.ask, 2300, 2048, (1900, 20)))
+        await run.settle()
+
+    check(snap_compare, clock, size, play)
