@@ -32,6 +32,7 @@ from chat_tui.widgets.prompt import Prompt
 from chat_tui.widgets.status import StatusLine, figures
 from chat_tui.widgets.transcript import Transcript
 from chat_tui.widgets.welcome import Welcome
+from engine.messages import Stepped
 
 if TYPE_CHECKING:
     from textual.command import Provider
@@ -131,18 +132,16 @@ class ChatApp(App[None]):
         events = self._backend.drain()
         for event in events:
             self.chat.take(event)
+        self._draw()
         self._ticks += 1
-        if self._draw() or self._ticks % STATUS_EVERY == 0:
+        news = any(not isinstance(event, Stepped) for event in events)
+        if news or self._ticks % STATUS_EVERY == 0:
             self._redraw()
 
-    def _draw(self) -> bool:
-        """Draw the effects. True if more than text came."""
-        more = False
+    def _draw(self) -> None:
         for effect in self.chat.effects():
-            more = more or not isinstance(effect, effects.Fed)
             self._draw_one(effect)
         self.grid.paint()
-        return more
 
     def _draw_one(self, effect: effects.Effect) -> None:
         match effect:
