@@ -2,7 +2,8 @@
 
 `Palette.of(app)` reads the theme's variables, as the style sheet does, so that every Textual theme
 works; palettes are cached by what was read. A style has a background only where it means something:
-elsewhere the widget's own shows through.
+elsewhere the widget's own shows through. In a theme of the terminal's own sixteen colours, which
+cannot be blended, faint is dim, and a strong ground is made by reversing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ _READ = (
 class Palette:
     """Styles by role. `syntax` maps prefixes of Pygments token types."""
 
-    background: Color
     text: Style
     muted: Style
     faint: Style
@@ -69,26 +69,31 @@ class Palette:
     def of(cls, app: App[object]) -> Palette:
         """The palette of the app's theme."""
         variables = app.theme_variables
-        return _palette(tuple(variables.get(name, "") for name in _READ))
+        values = tuple(variables.get(name, "") for name in _READ)
+        return _palette(values, app.current_theme.dark)
 
 
 @lru_cache(maxsize=8)
-def _palette(values: tuple[str, ...]) -> Palette:
-    colors = _colors(dict(zip(_READ, values, strict=True)))
+def _palette(values: tuple[str, ...], dark: bool) -> Palette:
+    colors = _colors(dict(zip(_READ, values, strict=True)), dark)
     background = colors["background"]
     foreground = colors["foreground"]
+    terminal_colors = background.ansi is not None
 
     def ink(color: Color, strength: float = 1.0, attributes: str = "") -> Style:
-        blended = background.blend(color, strength)
-        return Style.parse(attributes) + Style(color=blended.rich_color)
+        style = Style.parse(attributes)
+        if terminal_colors or color.ansi is not None:
+            return style + Style(color=color.rich_color, dim=strength < 0.65 or None)
+        return style + Style(color=background.blend(color, strength).rich_color)
 
     def on(color: Color, strength: float) -> Style:
+        if terminal_colors or color.ansi is not None:
+            return Style(reverse=True) if strength > 0.1 else Style.null()
         return Style(bgcolor=background.blend(color, strength).rich_color)
 
     code = on(foreground, 0.06)
     chip = on(colors["primary"], 0.25)
     return Palette(
-        background=background,
         text=ink(foreground, 0.92),
         muted=ink(foreground, 0.6),
         faint=ink(foreground, 0.38),
@@ -140,16 +145,14 @@ def _palette(values: tuple[str, ...]) -> Palette:
     )
 
 
-def _colors(values: Mapping[str, str]) -> dict[str, Color]:
-    """Parse the theme's variables; what is no plain colour falls back to a legible one."""
-    fallback = {"background": Color.parse("#121212")}
+def _colors(values: Mapping[str, str], dark: bool) -> dict[str, Color]:
+    """Parse the theme's variables; what is no colour becomes black or white."""
+    black, white = Color(18, 18, 18), Color(224, 224, 224)
     colors: dict[str, Color] = {}
     for name, value in values.items():
         try:
             color = Color.parse(value)
         except ColorParseError:
-            color = Color(0, 0, 0, 0)
-        if color.ansi is not None or color.a == 0:
-            color = fallback.get(name, Color.parse("#e0e0e0"))
-        colors[name] = Color(*color.rgb)
+            color = black if (name == "background") is dark else white
+        colors[name] = color if color.ansi is not None else Color(*color.rgb)
     return colors

@@ -414,3 +414,14 @@ class TestInsets:
     def test_an_expression_is_sanitised_too(self) -> None:
         call = ToolCall(0, 3, "1\x1b[2J\n2", None, True)
         assert drawn("abc", calls=[call]) == [" 1␛[2J 2 ✗ "]
+
+
+@pytest.mark.parametrize("theme", sorted(App().available_themes))
+async def test_every_theme_makes_forced_text_and_chips_stand_out(theme: str) -> None:
+    app = App[None]()
+    async with app.run_test() as pilot:
+        app.theme = theme
+        await pilot.pause()
+        palette = Palette.of(app)
+        looks = {palette.text, palette.forced, palette.chip, palette.muted, palette.marked}
+        assert len(looks) == 5
