@@ -20,6 +20,7 @@ from engine.errors import ContextOverflowError, EngineError
 from engine.kv_cache import Cache, KVCache, SharedPrefixCache
 from engine.load import LoadedModel
 from engine.messages import FinishReason, SamplingParams, ToolCall
+from engine.reuse import Retained
 from engine.rows import Emitted, RowState
 from engine.sampling import Sampler, fresh_seed
 from engine.tools import NoTools
@@ -79,6 +80,7 @@ class Engine:
     def __init__(self, loaded: LoadedModel) -> None:
         self.loaded = loaded
         self.model = loaded.model
+        self._retained = Retained()
 
     def generate(
         self,
@@ -87,6 +89,7 @@ class Engine:
         params: SamplingParams | None = None,
         *,
         tools: bool = True,
+        reuse_cache: bool = False,
         cancellation: Cancellation | None = None,
         on_prefill: Callable[[int, int], None] | None = None,
     ) -> Iterator[Step]:
@@ -99,8 +102,11 @@ class Engine:
             tokens: the prompt, at least one id.
             params: `SamplingParams()` when None; a seed of None is a fresh one.
             tools: answer the model's tool calls.
+            reuse_cache: go on in the KV state that the last such call of this engine left behind,
+                as far as its tokens are those of this prompt, and leave one behind.
             cancellation: looked at between steps and between the chunks of the prefill.
-            on_prefill: told (done, total) tokens after each chunk.
+            on_prefill: told (done, total) tokens before the first chunk and after each; `done`
+                begins with what was reused.
 
         Raises:
             ContextOverflowError: the prompt leaves no room for a single token.
@@ -123,13 +129,16 @@ class Engine:
         ]
 
         cache: Cache
-        cache = prompt = self.model.new_cache(1, min(context, len(tokens) + RESERVE))
+        reused = self._retained.take(tokens, context) if reuse_cache else None
+        cache = prompt = reused or self.model.new_cache(1, min(context, len(tokens) + RESERVE))
         logits = self._prefill(tokens, prompt, cancellation, on_prefill)
         if logits is None:
             for row in rows:
                 row.finish_reason = "cancelled"
             yield _step({}, rows, num_samples)
             return
+        if reuse_cache:
+            self._retained.begin(tokens, prompt)
         if num_samples > 1:
             cache = self._give_to_rows(prompt, num_samples)
 
@@ -151,6 +160,10 @@ class Engine:
             ]
             for row in ended:
                 row.finish_reason = "cancelled"
+            if reuse_cache:
+                for place, row in enumerate(active):
+                    if row.finish_reason:
+                        self._retained.keep(row, cache, place)
             kept = [place for place, row in enumerate(active) if not row.finish_reason]
             if kept and len(kept) < len(active):
                 cache.keep(kept)
@@ -188,9 +201,13 @@ class Engine:
         cancellation: Cancellation,
         on_prefill: Callable[[int, int], None] | None,
     ) -> Tensor | None:
-        """Logits (1, vocab_size) behind the prompt; None if everything was cancelled meanwhile."""
+        """Run what `cache` does not hold yet. Logits (1, vocab_size) behind the prompt; None if
+        everything was cancelled meanwhile."""
         logits = None
-        for start in range(0, len(tokens), PREFILL_CHUNK):
+        cache.reserve(len(tokens) - cache.length, self.model.shape.context)
+        if on_prefill:
+            on_prefill(cache.length, len(tokens))
+        for start in range(cache.length, len(tokens), PREFILL_CHUNK):
             if cancellation.everything:
                 return None
             chunk = list(tokens[start : start + PREFILL_CHUNK])

@@ -13,7 +13,7 @@ since.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -32,6 +32,19 @@ from engine.errors import CacheMismatchError
 TAIL_BLOCK = 256
 """A tail grows by doubling from this many positions, so that a short answer does not reserve the
 whole context."""
+
+
+class RowTail(NamedTuple):
+    """What one row holds behind some position: k and v (n_layers, length, n_kv_head, head_dim), and
+    its state."""
+
+    k: Tensor
+    v: Tensor
+    state: dict[str, Tensor]
+
+    @property
+    def length(self) -> int:
+        return self.k.size(1)
 
 
 class Cache(Protocol):
@@ -67,6 +80,10 @@ class Cache(Protocol):
     def reserve(self, time: int, limit: int) -> None:
         """Make room for `time` more positions; `limit` is the most positions that can ever be asked
         for."""
+        ...
+
+    def tail_of(self, row: int, start: int) -> RowTail:
+        """A copy of what `row` holds from position `start` on."""
         ...
 
 
@@ -179,6 +196,25 @@ class KVCache:
             new[:, :, : self._length] = old[:, :, : self._length]
             setattr(self, name, new)
 
+    def tail_of(self, row: int, start: int) -> RowTail:
+        k, v = (x[:, row, start : self._length].clone() for x in (self.k, self.v))
+        return RowTail(k, v, {name: x[row : row + 1].clone() for name, x in self.state.items()})
+
+    def truncate(self, length: int) -> None:
+        """Forget all positions from `length` on."""
+        self._length = min(self._length, length)
+        self.cache_seqlens.fill_(self._length)
+
+    def append(self, tail: RowTail, length: int, limit: int) -> None:
+        """Put the first `length` positions of `tail`, and its state, behind this cache of one
+        row."""
+        self.reserve(length, limit)
+        end = self._length + length
+        self.k[:, 0, self._length : end] = tail.k[:, :length]
+        self.v[:, 0, self._length : end] = tail.v[:, :length]
+        self.state = dict(tail.state)
+        self.advance(length)
+
 
 class SharedPrefixCache:
     """N rows over one prompt: the prefix is held once, each row has a tail of its own.
@@ -264,3 +300,6 @@ class SharedPrefixCache:
 
     def reserve(self, time: int, limit: int) -> None:
         self.tail.reserve(time, limit - self.prefix.length)
+
+    def tail_of(self, row: int, start: int) -> RowTail:
+        return self.tail.tail_of(row, start - self.prefix.length)

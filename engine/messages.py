@@ -109,6 +109,7 @@ class Ask:
     tools: bool = True
     samples: int = 1
     params: SamplingParams = SamplingParams()
+    reuse_cache: bool = False
 
 
 @dataclass(frozen=True)
@@ -221,6 +222,7 @@ class Stats:
         tokens_per_s: of all rows together, after the first column.
         row_tokens: tokens per row.
         saved_s: what N - 1 further prefills would have cost: (N - 1) * prefill_s.
+        reused_tokens: of the prompt, held in the cache from the ask before and not prefilled again.
         backend: which attention ran.
     """
 
@@ -231,6 +233,7 @@ class Stats:
     row_tokens: tuple[int, ...]
     saved_s: float
     backend: str
+    reused_tokens: int = 0
 
 
 @dataclass(frozen=True)

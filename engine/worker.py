@@ -43,8 +43,7 @@ from engine.messages import (
 )
 
 if TYPE_CHECKING:
-    from engine.generate import Cancellation
-    from engine.load import LoadedModel
+    from engine.generate import Cancellation, Engine
 
 
 def main() -> None:
@@ -62,7 +61,7 @@ class Worker:
         self._cancelled_asks: set[int] = set()
         self._running: tuple[int, Cancellation] | None = None
         self._lock = threading.Lock()
-        self._loaded: LoadedModel | None = None
+        self._engine: Engine | None = None
 
     def serve(self, requests: BinaryIO) -> None:
         threading.Thread(target=self._read, args=(requests,), daemon=True).start()
@@ -116,7 +115,7 @@ class Worker:
     def _load(self, request: Load) -> None:
         from engine.loading import catalog
 
-        self._loaded = None  # two models at once may not fit
+        self._engine = None  # two models at once may not fit
         catalog.resolve(request.name, lambda *progress: self._send(Loading(*progress)))
         self._send(Loading("Starting torch"))
         # Read by OpenMP when torch loads. A thread that waits for one which lost its core must not
@@ -124,6 +123,7 @@ class Worker:
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         import torch
 
+        from engine.generate import Engine
         from engine.load import load_model
 
         torch.set_num_threads(request.threads or _default_threads())
@@ -131,20 +131,20 @@ class Worker:
         loaded = load_model(
             request.name, device=request.device, dtype=request.dtype, assume=request.assume
         )
-        _warm_up(loaded)
-        self._loaded = loaded
+        self._engine = Engine(loaded)
+        _warm_up(self._engine)
         self._send(Ready(loaded.info))
 
     def _ask(self, request: Ask) -> None:
         arrived = time.perf_counter()
-        if self._loaded is None:
+        if self._engine is None:
             self._send(Failed(request.ask, "No model is loaded: load one first."))
             return
-        from engine.generate import Cancellation, Engine
+        from engine.generate import Cancellation
         from engine.prompt import build_prompt
         from engine.sampling import fresh_seed, row_temperatures
 
-        loaded, params = self._loaded, request.params
+        loaded, params = self._engine.loaded, request.params
         context = loaded.model.shape.context
         seed = fresh_seed() if params.seed is None else params.seed
         prompt = build_prompt(loaded, request.history, request.text, request.system, request.tools)
@@ -170,11 +170,12 @@ class Worker:
                 cancellation.cancel()
         timing = _Timing(arrived, request.samples)
         try:
-            steps = Engine(loaded).generate(
+            steps = self._engine.generate(
                 prompt.tokens,
                 request.samples,
                 replace(params, seed=seed),
                 tools=request.tools,
+                reuse_cache=request.reuse_cache,
                 cancellation=cancellation,
                 on_prefill=lambda done, total: self._prefilled(request.ask, done, total, timing),
             )
@@ -197,7 +198,7 @@ class Worker:
         self._send(Finished(request.ask, timing.stats(loaded.info.backend)))
 
     def _prefilled(self, ask: int, done: int, total: int, timing: _Timing) -> None:
-        timing.prefilled = time.perf_counter()
+        timing.prefill(done)
         self._send(Prefilling(ask, done, total))
 
 
@@ -207,14 +208,22 @@ class _Timing:
 
     arrived: float
     samples: int
-    began: float = field(default_factory=time.perf_counter)
+    began: float = 0.0
     prefilled: float = 0.0
+    reused: int = 0
     first: float = 0.0
     last: float = 0.0
     row_tokens: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.row_tokens = [0] * self.samples
+
+    def prefill(self, done: int) -> None:
+        """`done` tokens of the prompt are in the cache; the first time, before any was run."""
+        now = time.perf_counter()
+        if not self.began:
+            self.began, self.reused = now, done
+        self.prefilled = now
 
     def step(self, tokens: tuple[int | None, ...]) -> None:
         self.last = time.perf_counter()
@@ -234,6 +243,7 @@ class _Timing:
             row_tokens=tuple(self.row_tokens),
             saved_s=(self.samples - 1) * prefill,
             backend=backend,
+            reused_tokens=self.reused,
         )
 
 
@@ -244,11 +254,8 @@ def _default_threads() -> int:
     return os.cpu_count() or 1
 
 
-def _warm_up(loaded: LoadedModel) -> None:
+def _warm_up(engine: Engine) -> None:
     """Run every kernel once (a short prefill, one shared step), so that the first answer does not
     pay for it."""
-    from engine.generate import Engine
-
-    tokens = [0] * 16
-    for _ in Engine(loaded).generate(tokens, 2, SamplingParams(max_tokens=2, seed=0)):
+    for _ in engine.generate([0] * 16, 2, SamplingParams(max_tokens=2, seed=0)):
         pass

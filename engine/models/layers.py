@@ -156,12 +156,12 @@ class Rotary:
     @staticmethod
     def apply(x: Tensor, table: Tensor) -> Tensor:
         """x (B, T, heads, D), `table` from `table()` -> x turned, in x's dtype."""
-        pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+        pairs = torch.view_as_complex(x.float().view(*x.shape[:-1], -1, 2))
         return torch.view_as_real(pairs * table).flatten(-2).to(x.dtype)
 
 
 def pair_up(weight: Tensor, head_dim: int) -> Tensor:
     """Reorder the output rows of a q or k weight (heads * D, ...) from pairs (i, i + D/2) to
     adjacent pairs."""
-    halves = weight.unflatten(0, (-1, 2, head_dim // 2))
-    return halves.transpose(1, 2).flatten(0, 2).contiguous()
+    halves = weight.view(-1, 2, head_dim // 2, *weight.shape[1:])
+    return halves.transpose(1, 2).reshape(weight.shape)

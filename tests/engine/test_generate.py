@@ -140,7 +140,7 @@ def test_the_prompt_is_run_once_at_batch_one_in_chunks():
         on_prefill=lambda done, total: progress.append((done, total)),
     )
     assert len(list(steps)) == 2
-    assert progress == [(512, 1200), (1024, 1200), (1200, 1200)]
+    assert progress == [(0, 1200), (512, 1200), (1024, 1200), (1200, 1200)]
     assert engine.model.batches == [1, 1, 1, 4]
 
 
@@ -173,7 +173,7 @@ def test_a_prefill_can_be_cancelled():
             [1] * 2000,
             2,
             cancellation=cancellation,
-            on_prefill=lambda done, total: cancellation.cancel(),
+            on_prefill=lambda done, total: done and cancellation.cancel(),
         )
     )
     assert engine.model.batches == [1]
@@ -277,3 +277,52 @@ def test_a_seed_repeats_and_no_seed_does_not(noise):
 
     assert row(5) == row(5)
     assert row(None) != row(None)
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("picked", [0, -1])
+def test_reusing_the_cache_gives_the_tokens_of_prefilling_again(noise, samples, picked):
+    """Over a conversation in which one row is picked each turn; V6 has state beside K and V."""
+    engine, conversation, held = Engine(noise), list(PROMPT), 0
+    for turn in range(4):
+        params = SamplingParams((1.0,), top_k=20, max_tokens=10 + turn, seed=turn)
+        starts: list[int] = []
+        again = list(Engine(noise).generate(conversation, samples, params))
+        steps = list(
+            engine.generate(
+                conversation,
+                samples,
+                params,
+                reuse_cache=True,
+                on_prefill=lambda done, total, starts=starts: starts.append(done),
+            )
+        )
+        assert rows_of(steps, samples) == rows_of(again, samples)
+        assert starts[0] == held
+        answer = rows_of(steps, samples)[picked]
+        held = len(conversation) + len(answer) - 1  # the last token has not been run
+        conversation += [*answer, 379, 376, 72, 105, 377, 378]
+
+
+def test_a_prompt_that_goes_another_way_reuses_what_it_shares(smollm2_path):
+    loaded = load_model(str(smollm2_path), dtype="float32", device="cpu")
+    engine = Engine(loaded)
+    first = loaded.tokenizer.encode("One two three four five six seven eight nine ten.")
+    other = [*first[:6], *loaded.tokenizer.encode(" and then something else")]
+    greedy = SamplingParams((0.0,), max_tokens=5)
+    starts: list[int] = []
+    list(engine.generate(first, 2, greedy, reuse_cache=True))
+    steps = engine.generate(
+        other, 1, greedy, reuse_cache=True, on_prefill=lambda done, total: starts.append(done)
+    )
+    again = Engine(loaded).generate(other, 1, greedy)
+    assert rows_of(list(steps), 1) == rows_of(list(again), 1)
+    assert starts[0] == 6
+
+
+def test_the_same_prompt_again_runs_its_last_token_again(smollm2_path):
+    loaded = load_model(str(smollm2_path), dtype="float32", device="cpu")
+    engine, prompt = Engine(loaded), loaded.tokenizer.encode("The sea is")
+    params = SamplingParams((0.0,), max_tokens=6)
+    runs = [rows_of(list(engine.generate(prompt, 2, params, reuse_cache=True)), 2) for _ in "ab"]
+    assert runs[0] == runs[1]

@@ -181,6 +181,22 @@ def test_an_ask_can_be_cancelled_before_it_starts(backend):
     assert len(of(Finished, events)) == 2
 
 
+def test_reusing_the_cache_prefills_only_what_is_new(backend):
+    history: tuple[Exchange, ...] = ()
+    for number, text in enumerate(("Hello there!", "Name a fruit.")):
+        ask = Ask(105 + number, text, history, samples=2, params=GREEDY, reuse_cache=True)
+        backend.send(ask)
+        events = until(backend, Finished)
+        tokens, _, said = answer(events)
+        (finished,) = of(Finished, events)
+        (started,) = of(Started, events)
+        history += (Exchange(text, tuple(tokens), said),)
+        if number == 0:
+            assert finished.stats.reused_tokens == 0
+            held = len(started.prompt_tokens) + len(tokens) - 1
+    assert finished.stats.reused_tokens == held
+
+
 def test_a_prompt_that_does_not_fit_is_told_before_anything_runs(backend):
     history = tuple(Exchange("word " * 1500, None, "ok " * 1500) for _ in range(3))
     backend.send(Ask(110, "And now?", history))
