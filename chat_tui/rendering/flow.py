@@ -16,7 +16,6 @@ from collections.abc import Iterable, Sequence
 
 from chat_tui.rendering.blocks import Block, blocks
 from chat_tui.rendering.insets import Insets, Span, place
-from chat_tui.rendering.markdown import markdown
 from chat_tui.rendering.palette import Palette
 from chat_tui.rendering.wrap import Line
 from engine.messages import ToolCall
@@ -95,5 +94,9 @@ class Flow:
     ) -> None:
         if block.spaced and self._lines:
             self._lines.append(Line([]))
+        from chat_tui.rendering.markdown import (
+            markdown,
+        )  # 70 ms that the first frame can do without
+
         source = insets.text[block.start : block.end]
         self._lines += markdown(source, insets, width, palette, growing=growing)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from threading import Thread
 from typing import ClassVar
 
 from textual.actions import SkipAction
@@ -24,6 +25,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from chat_tui.rendering import warm_up
 from chat_tui.widgets.pane import Pane
 from chat_tui.widgets.strip import StateStrip
 from chat_tui.widgets.tiles import Plan, Tiles, neighbour, plan
@@ -69,6 +71,10 @@ class CompareGrid(Widget):
 
     def compose(self) -> ComposeResult:
         yield self.strip
+
+    def on_mount(self) -> None:
+        thread = Thread(target=warm_up, name="warm up", daemon=True)
+        self.call_after_refresh(thread.start)
 
     def start(self, n: int, labels: Sequence[str] = ()) -> None:
         """Make room for `n` answers; `labels` say what differs between them, if anything."""

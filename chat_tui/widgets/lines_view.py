@@ -102,6 +102,12 @@ class LinesView(ScrollView, can_focus=True, inherit_bindings=False):
         super().watch_scroll_y(old_value, new_value)
         self.following = round(new_value) >= self.max_scroll_y
 
+    def action_scroll_up(self) -> None:
+        self.scroll_relative(y=-1, animate=False)
+
+    def action_scroll_down(self) -> None:
+        self.scroll_relative(y=1, animate=False)
+
     def action_page_up(self) -> None:
         self.scroll_page_up(animate=False)
 

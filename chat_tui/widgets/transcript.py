@@ -15,8 +15,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
+from textual.binding import Binding, BindingType
 from textual.timer import Timer
 
 from chat_tui.rendering import Flow, Palette, sanitise
@@ -84,6 +85,11 @@ class Transcript(LinesView):
     DEFAULT_CSS = """
     Transcript { padding: 0 0 0 1; }
     """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "scroll_up", "Scroll up a line", show=False),
+        Binding("down,j", "scroll_down", "Scroll down a line", show=False),
+    ]
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)

@@ -118,6 +118,19 @@ async def test_it_follows_its_end_until_scrolled_up() -> None:
         assert bottom(transcript) == "▌ unseen"
 
 
+async def test_arrows_scroll_it_by_lines() -> None:
+    app = Host()
+    async with app.run_test(size=SIZE) as pilot:
+        transcript = app.transcript
+        transcript.replace(conversation(20))
+        await all_drawn(transcript, pilot)
+        transcript.focus()
+        end = transcript.scroll_offset.y
+        await pilot.press("up", "k", "up", "j")
+        await pilot.wait_for_animation()
+        assert transcript.scroll_offset.y == end - 2
+
+
 async def test_a_long_conversation_opens_at_its_end_at_once() -> None:
     app = Host()
     async with app.run_test(size=(100, 40)) as pilot:
