@@ -164,7 +164,6 @@ class ChatApp(App[None]):
                 self.transcript.add_answer(answer.text, answer.calls, answer.forced, turn.caption)
                 self._close_grid()
             case effects.Withdrawn():
-                self.transcript.add_notice("Stopped before the first token.", "info")
                 self._close_grid()
             case effects.Cleared():
                 self.transcript.clear()

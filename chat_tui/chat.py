@@ -233,6 +233,7 @@ class Chat:
             case Finished():
                 turn.end(event.stats)
                 if turn.empty:
+                    self._note("Stopped before the first token; the message is back.", "info")
                     self._withdraw(turn)
                 self._settle()
             case Overflowed():

@@ -62,7 +62,7 @@ def figures(chat: Chat) -> Figures:
         state=state,
         activity=activity,
         model=info.name if info is not None else chat.settings.model,
-        backend=f"{info.backend} {info.device} {info.dtype}" if info is not None else "",
+        backend=f"{info.backend} · {info.device} · {info.dtype}" if info is not None else "",
         note=info.backend_note if info is not None else "",
         used=chat.context_used,
         limit=info.context if info is not None else 0,
@@ -136,7 +136,7 @@ def _fields(now: Figures) -> list[_Field]:
     return [
         _Field((model(40), model(26), model(16), model(12))),
         _Field((Content.styled(now.activity, "$warning"),)),
-        _Field((_dim("", now.backend), _dim("", now.backend.split(" ")[0]), nothing)),
+        _Field((_dim("", now.backend), _dim("", now.backend.split(" · ")[0]), nothing)),
         _Field((_dim(now.note, ""), nothing)),
         _Field(tuple(context) if now.limit else (nothing,), right=True),
         _Field(

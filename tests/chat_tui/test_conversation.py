@@ -238,8 +238,9 @@ def test_stopping_before_the_first_token_gives_the_message_back(talk: Talk) -> N
     assert talk.seen(Withdrawn)
     assert talk.seen(Returned) == [Returned("Hi")]
     assert talk.chat.conversation.tokens == []
+    notes = len(talk.seen(Noted))
     talk.ask("Hi again", "one", "two", pick=0)
-    assert not talk.seen(Noted)
+    assert len(talk.seen(Noted)) == notes == 1
 
 
 def test_what_is_sent_while_the_model_loads_is_asked_when_it_is_ready() -> None:
@@ -284,6 +285,7 @@ def test_the_engine_dying_before_the_first_token_gives_the_texts_back(talk: Talk
     talk.backend.say(Died("The engine was killed."))
     talk.drain()
     assert talk.seen(Returned) == [Returned("Hi\n\nand more")]
+    assert talk.seen(Noted) == [Noted("The engine was killed.", "error")]
     assert talk.chat.turn is None
     assert talk.chat.phase == "absent"
 
