@@ -24,6 +24,7 @@ from chat_tui.commands import Choice, Command
 from chat_tui.hints import hints
 from chat_tui.history import PromptHistory
 from chat_tui.settings import Settings
+from chat_tui.terminal import install, leave_on_signals
 from chat_tui.theme import DARK
 from chat_tui.widgets.completions import Completions
 from chat_tui.widgets.grid import CompareGrid
@@ -65,12 +66,15 @@ class ChatApp(App[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
-            Binding(f"alt+{n}", f"pick({n - 1})", f"Pick answer {n}", show=False, priority=True)
+            Binding(
+                f"alt+{n}", f"pick({n - 1})", f"Pick answer {n}; the others stop", priority=True
+            )
             for n in range(1, 10)
         ),
         Binding("escape", "stop", "Stop; keep what is there"),
-        Binding("ctrl+c", "interrupt", "Stop a running answer; copy a selection", priority=True),
+        Binding("ctrl+c", "interrupt", "Stop; else copy what is selected", priority=True),
         Binding("f1", "help", "Keys and commands"),
+        Binding("ctrl+p", "command_palette", "Find a command or a theme", priority=True),
         Binding("ctrl+q", "quit", "Quit", priority=True),
     ]
 
@@ -117,6 +121,7 @@ class ChatApp(App[None]):
         self.welcome = self.query_one(Welcome)
         self.main.add_class("-empty")
         self.prompt.focus()
+        leave_on_signals(lambda code: self.exit(return_code=code))
         self._redraw()
         self._tick()
 
@@ -217,7 +222,8 @@ class ChatApp(App[None]):
                 self.act(lambda: self.chat.send(text))
             case commands.SetValue(command, value):
                 self.act(lambda: self.chat.change(command.setting, value))
-                self._tell_value(command)
+                if command.name != "model":  # it says itself what comes of it
+                    self._tell_value(command)
             case commands.Question(command):
                 self._tell_value(command)
             case commands.Act(command, argument):
@@ -375,11 +381,10 @@ def run(settings: Settings, backend: Backend) -> int:
     `settings.load()` has been sent to `backend` already: the engine starts while this module is
     being imported. `backend` is closed at the end.
     """
-    from chat_tui import terminal
     from engine.errors import EngineError
     from engine.paths import state_dir
 
-    terminal.install()
+    install()
     try:
         history: Path | None = state_dir() / "prompts.jsonl"
     except EngineError:

@@ -53,6 +53,9 @@ from engine.messages import (
 
 Phase = Literal["absent", "loading", "ready"]
 
+PATIENCE_S = 2.0
+"""How long the engine may take to stop: it looks between two steps, or two chunks of a prefill."""
+
 
 class Chat:
     """One conversation with one backend.
@@ -145,11 +148,26 @@ class Chat:
         return None
 
     def stop(self) -> bool:
-        """Stop the running turn, keeping what is there. False where nothing runs."""
-        if self.turn is None or self.turn.over:
+        """Stop the running turn, keeping what is there. False where nothing runs.
+
+        Asked again when nothing came of it for a while, it ends the engine's process instead.
+        """
+        turn = self.turn
+        if turn is None or turn.over:
             return False
-        self._backend.send(Cancel(self.turn.ask))
+        if turn.stopping_at is None:
+            turn.stopping_at = self._clock()
+            self._backend.send(Cancel(turn.ask))
+        elif self.hangs:
+            self._backend.close()
+            self.take(Died("The engine did not stop and was ended."))
         return True
+
+    @property
+    def hangs(self) -> bool:
+        """The engine was told to stop and has not done so."""
+        stopping_at = self.turn.stopping_at if self.turn is not None and self.running else None
+        return stopping_at is not None and self._clock() - stopping_at >= PATIENCE_S
 
     def take_back(self) -> str | None:
         """The message that waits longest from now, out of the queue."""

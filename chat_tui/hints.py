@@ -19,6 +19,8 @@ def hints(chat: Chat, focused: int) -> tuple[str, list[str]]:
     if settings.seed is not None:
         title += f" · seed {settings.seed}"
     turn = chat.turn
+    if chat.hangs:
+        return title, ["Esc ends the engine, which does not answer"]
     if turn is None or not turn.started:
         return title, ["Enter sends", "Ctrl+J new line", "F1 help"]
     picks = f"Alt+1–{min(turn.samples, 9)} picks"

@@ -1,7 +1,9 @@
-"""Keys and pastes that Textual misreads from terminals without the Kitty keyboard protocol.
+"""What Textual leaves to do between the terminal and the App.
 
-`InputParser` stands in for Textual's own parser (`install()`), and puts four things right before
-it reads them (all seen with Textual 8.2):
+`leave_on_signals` ends the program as Ctrl+Q does when it is told to, so that the terminal is left
+as it was found. The rest is about keys and pastes that are misread from terminals without the Kitty
+keyboard protocol: `InputParser` stands in for Textual's own parser (`install()`), and puts four
+things right before it reads them (all seen with Textual 8.2):
 
 - ESC 1 ... ESC 9, which is what Alt+digit sends, is read as the characters that a Mac types with
   Option (`¡`, `™` ...): the picks would be typed into the prompt.
@@ -13,8 +15,10 @@ it reads them (all seen with Textual 8.2):
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterable
+import signal
+from collections.abc import Callable, Iterable
 
 from textual import events
 from textual._xterm_parser import (
@@ -65,3 +69,17 @@ def install() -> None:
     except ImportError:
         return
     setattr(linux_driver, "XTermParser", InputParser)  # noqa: B010 (not an exported name)
+
+
+def leave_on_signals(leave: Callable[[int], object]) -> None:
+    """Call `leave` with the exit code on SIGTERM and SIGHUP.
+
+    No effect off the main thread, and on Windows.
+    """
+    loop = asyncio.get_running_loop()
+    for name in ("SIGTERM", "SIGHUP"):
+        try:
+            number = getattr(signal, name)
+            loop.add_signal_handler(number, leave, 128 + number)
+        except (AttributeError, NotImplementedError, RuntimeError, ValueError):
+            return

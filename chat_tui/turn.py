@@ -65,6 +65,7 @@ class RunningTurn:
         picked: the row that the conversation goes on with; None until one is picked.
         over: no event will come for it any more.
         lost: why the rows ended before their end, where the engine failed.
+        stopping_at: when the user asked for its end.
         asked_at, first_at, last_at: seconds on the screen's clock, for the figures shown while it
             runs; `stats` replaces them by the engine's own.
     """
@@ -85,6 +86,7 @@ class RunningTurn:
     over: bool = False
     lost: str = ""
     stats: Stats | None = None
+    stopping_at: float | None = None
     first_at: float | None = None
     last_at: float | None = None
 

@@ -228,6 +228,26 @@ def test_stopping_keeps_what_is_there(talk: Talk) -> None:
     assert talk.chat.conversation.turns[0].answer.reason == "cancelled"
 
 
+def test_an_engine_that_does_not_stop_is_ended_by_asking_again(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    talk.backend.start()
+    talk.backend.step("a", "b")
+    talk.drain()
+    talk.chat.stop()
+    talk.now = 1.0
+    talk.chat.stop()
+    assert talk.chat.running
+    talk.now = 2.5
+    assert talk.chat.hangs
+    talk.chat.stop()
+    talk.drain()
+    assert talk.backend.closed
+    assert talk.seen(Noted) == [Noted("The engine did not stop and was ended.", "error")]
+    talk.chat.send("More")
+    assert len(talk.backend.loads) == 2
+    assert talk.chat.conversation.turns[0].answer.text == "a"
+
+
 def test_stopping_before_the_first_token_gives_the_message_back(talk: Talk) -> None:
     talk.chat.send("Hi")
     talk.backend.start()
