@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -21,7 +22,7 @@ from chat_tui.effects import (
     Withdrawn,
 )
 from chat_tui.settings import Settings
-from engine.messages import Died, Failed, Overflowed, ToolCall
+from engine.messages import Died, Event, Failed, Overflowed, ToolCall
 from tests.chat_tui.fakes import CLOSE, PREFACE, FakeBackend, encode, prompt_of
 
 
@@ -393,3 +394,77 @@ def test_a_saved_conversation_holds_tokens_masks_and_seeds(talk: Talk, tmp_path:
     assert [sample["text"] for sample in turn["samples"]] == ["one two", "three"]
     with pytest.raises(FileExistsError):
         talk.chat.conversation.save(path, model="m", system=None, tools=True)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nothing_typed_is_lost_whatever_happens(seed: int) -> None:
+    """Random users and backends: every text is asked, waits, or came back into the prompt."""
+    random = Random(seed)
+    talk = Talk(Settings(samples=random.choice([1, 2, 3])), ready=False)
+    backend, chat = talk.backend, talk.chat
+    sent: list[str] = []
+    answered = 0
+
+    def answer_a_step() -> None:
+        nonlocal answered
+        if len(backend.asks) > answered:
+            answered = len(backend.asks)
+            backend.start()
+        elif chat.running:
+            backend.step(*"abc"[: backend.ask.samples])
+
+    def send() -> None:
+        sent.append(f"message {len(sent)}")
+        chat.send(sent[-1])
+
+    def finish() -> None:
+        if chat.running and chat.turn is not None and chat.turn.started:
+            backend.finish(random.choice(["stop", "cancelled"]))
+
+    def fail() -> None:
+        if chat.running:
+            answered_by: list[Event] = [
+                Failed(backend.ask.ask, "no"),
+                Died("dead"),
+                Overflowed(backend.ask.ask, 3000, 2048, (1500, 900)),
+            ]
+            unstarted = chat.turn is not None and not chat.turn.started
+            backend.say(random.choice(answered_by if unstarted else answered_by[:2]))
+
+    def load() -> None:
+        if chat.phase == "loading":
+            backend.say(Died("dead")) if random.random() < 0.2 else backend.ready()
+
+    actions = [
+        *[answer_a_step] * 6,
+        send,
+        send,
+        finish,
+        finish,
+        fail,
+        *[load] * 3,
+        lambda: chat.pick(random.randrange(3)),
+        chat.stop,
+        chat.drop_oldest,
+        chat.decline,
+    ]
+    for _ in range(200):
+        random.choice(actions)()
+        talk.drain()
+        returned = "\n\n".join(e.text for e in talk.seen(Returned) if isinstance(e, Returned))
+        places = [
+            *(turn.user for turn in chat.conversation.turns),
+            *dropped_users(talk),
+            *chat.queue,
+            *returned.split("\n\n"),
+            *([chat.turn.user] if chat.turn is not None else []),
+            *([chat.overflow.text] if chat.overflow is not None else []),
+        ]
+        assert sorted(text for text in places if text) == sorted(sent)
+        assert len(chat.conversation.mask) == len(chat.conversation.tokens)
+
+
+def dropped_users(talk: Talk) -> list[str]:
+    """The users' texts of turns that were kept once and dropped from the context later."""
+    kept = [effect.turn.user for effect in talk.seen(Kept) if isinstance(effect, Kept)]
+    return kept[: len(kept) - len(talk.chat.conversation.turns)]
