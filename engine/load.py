@@ -54,7 +54,8 @@ def load_model(
     assume: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> LoadedModel:
-    """Load `name`: a catalogue name, a GGUF file, or a nanochat checkpoint.
+    """Load `name`: a catalogue name, a GGUF file, a folder with config.json and safetensors, or a
+    nanochat checkpoint.
 
     Args:
         device: "cpu", "cuda", "cuda:1", "mps"; None takes a GPU where there is one.
@@ -71,8 +72,12 @@ def load_model(
         raise EngineError(f"Unknown dtype {dtype!r}: use one of {', '.join(_DTYPES)}.")
     how = None if dtype is None else _DTYPES[dtype]
     path = catalog.resolve(name, progress or (lambda what, done, total: None))
-    if path.is_file() and path.suffix == ".gguf":
+    if path.suffix == ".gguf" and path.is_file():
         return _load_gguf(name, path, where, how)
+    if path.suffix == ".safetensors" and path.is_file():
+        path = path.parent
+    if (path / "config.json").is_file():
+        return _load_folder(name, path, where, how)
     return _load_nanochat(name, path, where, how, assume or {})
 
 
@@ -80,20 +85,52 @@ def _load_gguf(
     name: str, path: Path, device: torch.device, dtype: torch.dtype | None
 ) -> LoadedModel:
     from engine import chat_format
+    from engine.loading import families
     from engine.loading.gguf import read_gguf
-    from engine.loading.llama import llama_from_gguf
+    from engine.loading.llama import build_llama
+    from engine.loading.tensors import GGUFTensors
 
     file = read_gguf(path)
+    architecture = families.from_gguf(file.metadata)
     tokenizer = Tokenizer.from_gguf(file.metadata)
-    model, weight_types = llama_from_gguf(file, device, dtype)
+    source = GGUFTensors(file)
+    model = build_llama(architecture, source, device, dtype, gguf=True)
     return _loaded(
         name,
         path,
         model,
         tokenizer,
         chat_format.from_gguf(file.metadata, tokenizer),
-        family=file.metadata.text("general.architecture"),
-        weight_types=weight_types,
+        family=architecture.family.name,
+        weight_types=source.formats(),
+        assumptions=architecture.assumptions,
+    )
+
+
+def _load_folder(
+    name: str, path: Path, device: torch.device, dtype: torch.dtype | None
+) -> LoadedModel:
+    """A folder as `transformers` writes it: config.json, safetensors, tokenizer.json."""
+    from engine import chat_format
+    from engine.loading import families
+    from engine.loading.llama import build_llama
+    from engine.loading.model_folder import read_json
+    from engine.loading.safetensors import read_sharded
+    from engine.loading.tensors import HubTensors
+
+    architecture = families.from_config(read_json(path / "config.json"), path / "config.json")
+    source = HubTensors(path, read_sharded(path), architecture.family.post_norms)
+    tokenizer = Tokenizer.from_tokenizer_json(path / "tokenizer.json")
+    model = build_llama(architecture, source, device, dtype, gguf=False)
+    return _loaded(
+        name,
+        path,
+        model,
+        tokenizer,
+        chat_format.from_folder(path, tokenizer),
+        family=architecture.family.name,
+        weight_types=source.formats(),
+        assumptions=architecture.assumptions,
     )
 
 

@@ -1,151 +1,281 @@
-"""From a GGUF file to a `Llama`: names, shapes and number formats of the Llama family.
+"""From a model's tensors to a `Llama`: every family of `engine/loading/families.py`, out of a GGUF
+file or safetensors.
 
-On a CPU, 4-bit tensors stay 4-bit and an 8-bit output head stays 8-bit; everything else, and
-everything where another dtype is asked for or the device is not a CPU, becomes dense. GGUF files of
-the `llama` architecture hold q and k with adjacent rotary pairs already, as
-`engine.models.layers.Rotary` wants them.
+    model = build_llama(architecture, GGUFTensors(file), device, dtype=None)
+
+On a CPU, 4-bit tensors stay 4-bit and an output head of 5 to 8 bits becomes one of 8; everything
+else, and everything where another dtype is asked for or the device is not a CPU, becomes dense.
+Matrices that share their input are stacked into one, read straight to where they belong: beside the
+weights as they are kept, at most one of them is in memory in another form.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from engine.errors import ModelFileError
-from engine.loading.gguf import GGUFFile, GGUFTensor
+from engine.loading.families import Architecture
+from engine.loading.tensors import StoredTensor, TensorSource
 from engine.models.base import Shape
-from engine.models.layers import DenseLinear, Int4Linear, Int8Linear, Linear, Rotary
-from engine.models.llama import Block, Llama, inverse_frequencies
+from engine.models.layers import (
+    Biased,
+    DenseLinear,
+    Int4Linear,
+    Int8Linear,
+    Linear,
+    Stacked,
+    pair_up,
+)
+from engine.models.llama import Block, Llama, Weights
+
+EIGHT_BIT = frozenset({"Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0"})
+"""Formats that lose next to nothing in 8 bits with one scale per row."""
+
+_CHUNK = 1 << 22
+"""Weights of an output head that are brought to 8 bits at a time."""
 
 
-def llama_from_gguf(
-    file: GGUFFile, device: torch.device, dtype: torch.dtype | None
-) -> tuple[Llama, str]:
-    """The network and its weight types in words ("Q4_1, Q8_0").
+def build_llama(
+    architecture: Architecture,
+    source: TensorSource,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    *,
+    gguf: bool,
+) -> Llama:
+    """The network. `gguf`: q, k and the norms are as llama.cpp's converter leaves them.
 
     Raises:
-        ModelFileError: another architecture, a tensor that is missing, left over or of the wrong
-            shape.
+        ModelFileError: a tensor that is missing, left over, of the wrong shape, of a format that is
+            not supported, or with values that are not numbers.
     """
-    return _Reader(file, device, dtype).read()
+    return _Builder(architecture, source, device, dtype, gguf).build()
 
 
-class _Reader:
-    def __init__(self, file: GGUFFile, device: torch.device, dtype: torch.dtype | None) -> None:
-        self.file = file
+class _Builder:
+    def __init__(
+        self,
+        architecture: Architecture,
+        source: TensorSource,
+        device: torch.device,
+        dtype: torch.dtype | None,
+        gguf: bool,
+    ) -> None:
+        self.architecture = architecture
+        self.source = source
         self.device = device
         self.dtype = dtype or torch.bfloat16
         self.integer_kernels = device.type == "cpu" and dtype is None
-        self.unread = set(file.tensors)
+        self.pairs_up = not (gguf and architecture.family.pairs_in_gguf)
+        self.norm_offset = 0.0 if gguf else architecture.family.norm_offset
 
-    def read(self) -> tuple[Llama, str]:
-        metadata = self.file.metadata
-        architecture = metadata.text("general.architecture")
-        if architecture != "llama":
-            raise ModelFileError(
-                f"{self.file.path}: architecture {architecture!r} is not supported; 'llama' is."
-            )
-        heads = metadata.integer("llama.attention.head_count")
-        width = metadata.integer("llama.embedding_length")
-        hidden = metadata.integer("llama.feed_forward_length")
-        kv_heads = metadata.integer("llama.attention.head_count_kv", heads)
-        layers = metadata.integer("llama.block_count")
-        context = metadata.integer("llama.context_length")
-        if min(heads, width, hidden, kv_heads, layers, context) < 1 or heads % kv_heads:
-            raise ModelFileError(
-                f"{self.file.path}: impossible sizes: width {width}, {layers} layers,"
-                f" {heads} heads, {kv_heads} KV heads."
-            )
-        head_dim = metadata.integer("llama.rope.dimension_count", width // heads)
-        embedding = self.tensor("token_embd.weight", None, width)
-        vocab = embedding.shape[0]
-        blocks = [self.block(i, width, hidden, heads, kv_heads, head_dim) for i in range(layers)]
-        tied = "output.weight" not in self.file.tensors
-        head = embedding if tied else self.tensor("output.weight", vocab, width)
-        frequencies = inverse_frequencies(
-            head_dim, metadata.number("llama.rope.freq_base", 10000.0), self.device
-        )
-        if "rope_freqs.weight" in self.file.tensors:  # Llama 3's rope scaling, as divisors
-            frequencies = frequencies / self.vector("rope_freqs.weight", head_dim // 2).float()
-        model = Llama(
-            Shape(layers, heads, kv_heads, head_dim, width, vocab, context),
-            embedding=self.dense(embedding),
-            blocks=blocks,
-            norm=self.vector("output_norm.weight", width),
-            head=self.head(head),
-            rotary=Rotary(frequencies),
-            norm_eps=metadata.number("llama.attention.layer_norm_rms_epsilon", 1e-5),
+    def build(self) -> Llama:
+        a = self.architecture
+        stored = self.find("token_embd.weight")
+        if len(stored.shape) != 2 or stored.shape[1] != a.n_embd:
+            raise self.wrong_shape("token_embd.weight", stored.shape, (-1, a.n_embd))
+        vocab = stored.shape[0]
+        stored_head = self.source.find("output.weight")
+        # A tied model's file may hold the matrix a second time.
+        tied = stored_head is None if a.tied is None else a.tied
+        if not tied and stored_head is None:
+            raise self.missing("output.weight")
+        embedding = self.dense([("token_embd.weight", vocab, a.n_embd)], 0)
+        frequencies = [rope.frequencies(a.head_dim) for rope in a.rope_kinds]
+        # Llama 3's rope scaling, in GGUF files as divisors.
+        if self.source.find("rope_freqs.weight") is not None:
+            divisors = self.vector("rope_freqs.weight", a.head_dim // 2, torch.float32)
+            frequencies[0] = frequencies[0] / divisors.cpu()
+        weights = Weights(
+            shape=Shape(a.n_layer, a.n_head, a.n_kv_head, a.head_dim, a.n_embd, vocab, a.context),
+            embedding=embedding,
+            blocks=tuple(self.block(layer) for layer in range(a.n_layer)),
+            norm=self.norm("output_norm"),
+            head=self.head(vocab, embedding if tied else None),
+            frequencies=tuple(f.to(self.device) for f in frequencies),
+            magnitudes=tuple(rope.magnitude for rope in a.rope_kinds),
+            norm_eps=a.norm_eps,
+            embedding_scale=a.embedding_scale,
+            activation=a.activation,
             tied=tied,
         )
-        if self.unread:
+        if left := self.source.left_over():
             raise ModelFileError(
-                f"{self.file.path}: {len(self.unread)} tensors that a Llama does not have, such as"
-                f" {min(self.unread)}: this variant is not supported."
+                f"{self.source.path}: {len(left)} tensors that a {a.family.name} model does not"
+                f" have, such as {left[0][:80]}: this variant is not supported."
             )
-        types = Counter(tensor.format for tensor in self.file.tensors.values())
-        return model, ", ".join(name for name, _ in types.most_common() if name != "F32") or "F32"
+        return Llama(weights)
 
-    def block(
-        self, i: int, width: int, hidden: int, heads: int, kv_heads: int, head_dim: int
-    ) -> Block:
-        def read(name: str, out: int, into: int) -> GGUFTensor:
-            return self.tensor(f"blk.{i}.{name}.weight", out, into)
-
+    def block(self, layer: int) -> Block:
+        a, blk = self.architecture, f"blk.{layer}"
+        q, kv = a.n_head * a.head_dim, a.n_kv_head * a.head_dim
+        post = a.family.post_norms
         return Block(
-            attention_norm=self.vector(f"blk.{i}.attn_norm.weight", width),
+            attention_norm=self.norm(f"{blk}.attn_norm"),
             qkv=self.linear(
-                read("attn_q", heads * head_dim, width),
-                read("attn_k", kv_heads * head_dim, width),
-                read("attn_v", kv_heads * head_dim, width),
+                [(f"{blk}.attn_q", q), (f"{blk}.attn_k", kv), (f"{blk}.attn_v", kv)],
+                a.n_embd,
+                paired=2 if self.pairs_up else 0,
             ),
-            out=self.linear(read("attn_output", width, heads * head_dim)),
-            mlp_norm=self.vector(f"blk.{i}.ffn_norm.weight", width),
-            gate_up=self.linear(read("ffn_gate", hidden, width), read("ffn_up", hidden, width)),
-            down=self.linear(read("ffn_down", width, hidden)),
+            out=self.linear([(f"{blk}.attn_output", a.n_embd)], q),
+            mlp_norm=self.norm(f"{blk}.ffn_norm"),
+            gate_up=self.linear(
+                [(f"{blk}.ffn_gate", a.n_hidden), (f"{blk}.ffn_up", a.n_hidden)], a.n_embd
+            ),
+            down=self.linear([(f"{blk}.ffn_down", a.n_embd)], a.n_hidden),
+            qk_norm=self.qk_norm(blk) if a.family.qk_norm else None,
+            attention_post_norm=self.norm(f"{blk}.post_attention_norm") if post else None,
+            mlp_post_norm=self.norm(f"{blk}.post_ffw_norm") if post else None,
+            window=a.windows[layer],
+            rope=a.ropes[layer],
         )
 
-    def tensor(self, name: str, out: int | None, into: int) -> GGUFTensor:
-        """A matrix (out, into) of the file; `out` None takes any."""
-        tensor = self.file.tensors.get(name)
-        if tensor is None:
-            raise ModelFileError(f"{self.file.path}: tensor {name} is missing.")
-        self.unread.discard(name)
-        expected = (tensor.shape[0] if out is None else out, into)
-        if tensor.shape != expected:
-            raise ModelFileError(
-                f"{self.file.path}: {name} is {tensor.shape}, its metadata says {expected}."
+    def qk_norm(self, blk: str) -> Tensor:
+        a = self.architecture
+
+        def norm(name: str) -> Tensor:
+            weight = self.vector(f"{blk}.{name}.weight", a.head_dim, torch.float32)
+            weight = weight + self.norm_offset
+            return pair_up(weight, a.head_dim) if self.pairs_up else weight
+
+        q, k = norm("attn_q_norm") * a.query_scale, norm("attn_k_norm")
+        rows = (q.expand(a.n_head, -1), k.expand(a.n_kv_head, -1))
+        return torch.cat(rows).to(self.dtype)
+
+    def norm(self, name: str) -> Tensor:
+        weight = self.vector(f"{name}.weight", self.architecture.n_embd, torch.float32)
+        return (weight + self.norm_offset).to(self.dtype)
+
+    def linear(self, parts: Sequence[tuple[str, int]], width: int, paired: int = 0) -> Linear:
+        """One product for matrices (name, outputs) that share their input, stacked in this order;
+        the rows of the first `paired` of them are reordered to adjacent rotary pairs."""
+        linear = self.product([(f"{name}.weight", out, width) for name, out in parts], paired)
+        biases = [self.bias(name, out) for name, out in parts]
+        if not any(bias is not None for bias in biases):
+            return linear
+        bias = torch.cat(
+            [
+                torch.zeros(out, device=self.device, dtype=self.dtype) if bias is None else bias
+                for bias, (_, out) in zip(biases, parts, strict=True)
+            ]
+        )
+        if paired:
+            turned = sum(out for _, out in parts[:paired])
+            bias[:turned] = pair_up(bias[:turned], self.architecture.head_dim)
+        return (
+            DenseLinear(linear.weight, bias)
+            if isinstance(linear, DenseLinear)
+            else Biased(linear, bias)
+        )
+
+    def bias(self, name: str, size: int) -> Tensor | None:
+        if self.source.find(f"{name}.bias") is None:
+            if name.rpartition(".")[2] in self.architecture.biases:
+                raise self.missing(f"{name}.bias")
+            return None
+        return self.vector(f"{name}.bias", size, self.dtype)
+
+    def product(self, parts: Sequence[tuple[str, int, int]], paired: int = 0) -> Linear:
+        if not self.integer_kernels:
+            return DenseLinear(self.dense(parts, paired))
+        # Neighbours in the same form are one product: Q4_K_M files hold some values in 6 bits.
+        products: list[Linear] = []
+        at = 0
+        for is_4bit, group in groupby(parts, lambda part: self.is_4bit(part[0])):
+            run = list(group)
+            pairs = max(0, paired - at)
+            products.append(
+                self.four_bit(run, pairs) if is_4bit else DenseLinear(self.dense(run, pairs))
             )
-        return tensor
+            at += len(run)
+        return products[0] if len(products) == 1 else Stacked(tuple(products))
 
-    def vector(self, name: str, size: int) -> Tensor:
-        tensor = self.file.tensors.get(name)
-        if tensor is None or tensor.shape != (size,):
-            found = "missing" if tensor is None else f"{tensor.shape}, not ({size},)"
-            raise ModelFileError(f"{self.file.path}: {name} is {found}.")
-        self.unread.discard(name)
-        return torch.from_numpy(tensor.dequantize()).to(self.device, self.dtype)
+    def is_4bit(self, name: str) -> bool:
+        stored = self.find(name)
+        return stored.format in ("Q4_0", "Q4_1", "Q4_K") and stored.shape[-1] % 32 == 0
 
-    def dense(self, *tensors: GGUFTensor) -> Tensor:
-        parts = [torch.from_numpy(t.dequantize()).to(self.dtype) for t in tensors]
-        return (torch.cat(parts) if len(parts) > 1 else parts[0]).to(self.device)
+    def four_bit(self, parts: Sequence[tuple[str, int, int]], paired: int) -> Linear:
+        pieces = []
+        for number, (name, out, width) in enumerate(parts):
+            codes = self.matrix(name, out, width).split_4bit()
+            assert codes is not None
+            piece = [torch.from_numpy(array) for array in codes]
+            if number < paired:
+                piece = [pair_up(tensor, self.architecture.head_dim) for tensor in piece]
+            pieces.append(piece)
+        codes4, scales, minimums = (
+            torch.cat(tensors) if len(tensors) > 1 else tensors[0]
+            for tensors in zip(*pieces, strict=True)
+        )
+        return Int4Linear.pack(codes4, scales, minimums)
 
-    def linear(self, *tensors: GGUFTensor) -> Linear:
-        """One product for matrices that share their input, stacked in this order."""
-        if self.integer_kernels:
-            codes = [tensor.split_4bit() for tensor in tensors]
-            stacks = [_stack(parts) for parts in zip(*(c for c in codes if c), strict=True)]
-            if all(codes):
-                return Int4Linear.pack(*stacks)
-        return DenseLinear(self.dense(*tensors))
+    def dense(self, parts: Sequence[tuple[str, int, int]], paired: int) -> Tensor:
+        """Matrices (name, out, in) stacked, (sum of out, in), in the dtype of the activations."""
+        stored = [self.matrix(*part) for part in parts]
+        whole = torch.empty(sum(out for _, out, _ in parts), parts[0][2], dtype=self.dtype)
+        at = 0
+        for number, (tensor, (_, out, _)) in enumerate(zip(stored, parts, strict=True)):
+            rows = whole[at : at + out]
+            tensor.copy_to(rows)
+            if number < paired:
+                rows.copy_(pair_up(rows, self.architecture.head_dim))
+            at += out
+        return whole.to(self.device)
 
-    def head(self, tensor: GGUFTensor) -> Linear:
-        if self.integer_kernels and tensor.format == "Q8_0":
-            return Int8Linear.quantise(torch.from_numpy(tensor.dequantize()))
-        return self.linear(tensor)
+    def head(self, vocab: int, embedding: Tensor | None) -> Linear:
+        """`embedding`: the matrix that the head is, in a tied model."""
+        name = "output.weight" if embedding is None else "token_embd.weight"
+        width = self.architecture.n_embd
+        stored = self.matrix(name, vocab, width)
+        if self.integer_kernels and stored.format in EIGHT_BIT:
+            dense = embedding if embedding is not None else self.dense([(name, vocab, width)], 0)
+            return self.eight_bit(dense)
+        if embedding is not None and not (self.integer_kernels and self.is_4bit(name)):
+            return DenseLinear(embedding)
+        return self.product([(name, vocab, width)])
 
+    def eight_bit(self, dense: Tensor) -> Linear:
+        rows = max(1, _CHUNK // dense.size(1))
+        parts = [
+            Int8Linear.quantise(dense[at : at + rows].float()) for at in range(0, len(dense), rows)
+        ]
+        return Int8Linear(
+            torch.cat([part.codes for part in parts]),
+            torch.cat([part.scales for part in parts]),
+            dense,
+        )
 
-def _stack(parts: Iterable[object]) -> Tensor:
-    return torch.cat([torch.as_tensor(part) for part in parts])
+    def matrix(self, name: str, out: int, width: int) -> StoredTensor:
+        stored = self.find(name)
+        if stored.shape != (out, width):
+            raise self.wrong_shape(name, stored.shape, (out, width))
+        return stored
+
+    def vector(self, name: str, size: int, dtype: torch.dtype) -> Tensor:
+        stored = self.find(name)
+        if stored.shape != (size,):
+            raise self.wrong_shape(name, stored.shape, (size,))
+        out = torch.empty(size, dtype=dtype)
+        stored.copy_to(out)
+        return out.to(self.device)
+
+    def find(self, name: str) -> StoredTensor:
+        stored = self.source.find(name)
+        if stored is None:
+            raise self.missing(name)
+        return stored
+
+    def missing(self, name: str) -> ModelFileError:
+        return ModelFileError(f"{self.source.path}: tensor {name} is missing.")
+
+    def wrong_shape(
+        self, name: str, found: tuple[int, ...], expected: tuple[int, ...]
+    ) -> ModelFileError:
+        return ModelFileError(
+            f"{self.source.path}: {name} is {list(found)}, by its metadata it should be"
+            f" {list(expected)}."
+        )

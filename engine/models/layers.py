@@ -54,7 +54,42 @@ class DenseLinear:
         return self.weight.nbytes
 
     def parameters(self) -> int:
-        return self.weight.numel()
+        return self.weight.numel() + (0 if self.bias is None else self.bias.numel())
+
+
+@dataclass(frozen=True)
+class Biased:
+    """A product whose kernel takes no bias, and a bias."""
+
+    linear: Linear
+    bias: Tensor
+    """(out,)"""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.linear(x) + self.bias
+
+    def weight_bytes(self) -> int:
+        return self.linear.weight_bytes() + self.bias.nbytes
+
+    def parameters(self) -> int:
+        return self.linear.parameters() + self.bias.numel()
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Products of the one input whose weights are in different forms, their outputs side by
+    side."""
+
+    parts: tuple[Linear, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.cat([part(x) for part in self.parts], -1)
+
+    def weight_bytes(self) -> int:
+        return sum(part.weight_bytes() for part in self.parts)
+
+    def parameters(self) -> int:
+        return sum(part.parameters() for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -134,9 +169,11 @@ class Int8Linear:
 class Rotary:
     """Turns adjacent pairs of each head by position / base^(2i / D), in float32."""
 
-    def __init__(self, inverse_frequencies: Tensor) -> None:
-        """`inverse_frequencies`: float32 (D / 2,), radians per position."""
+    def __init__(self, inverse_frequencies: Tensor, magnitude: float = 1.0) -> None:
+        """`inverse_frequencies`: float32 (D / 2,), radians per position. `magnitude`: what is
+        turned is also multiplied by it."""
         self.inverse_frequencies = inverse_frequencies
+        self.magnitude = magnitude
         self._table = torch.empty(
             0, len(inverse_frequencies), dtype=torch.complex64, device=inverse_frequencies.device
         )
@@ -150,7 +187,7 @@ class Rotary:
                 device=self.inverse_frequencies.device,
             )
             angles = torch.outer(positions, self.inverse_frequencies)
-            self._table = torch.polar(torch.ones_like(angles), angles)
+            self._table = torch.polar(torch.full_like(angles, self.magnitude), angles)
         return self._table[start : start + time, None]
 
     @staticmethod

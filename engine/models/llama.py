@@ -1,29 +1,40 @@
-"""Llama and its kin (SmolLM2): pre-norm blocks of grouped-query attention and SwiGLU (Touvron et
-al. 2023).
+"""Llama and its kin (SmolLM2, Qwen, Mistral, Gemma 3): pre-norm blocks of grouped-query attention
+and a gated MLP (Touvron et al. 2023).
 
     x = x + out(attention(rotary(qkv(rms(x)))))
-    x = x + down(silu(gate(rms(x))) * up(rms(x)))
+    x = x + down(act(gate(rms(x))) * up(rms(x)))
 
-q, k and v are one product, gate and up another. Loaders build the weights; this file only runs
+q, k and v are one product, gate and up another. What the families do differently is data in here:
+norms of q and k (Qwen 3, Gemma 3), norms behind attention and MLP, a second set of rotary
+frequencies and windows of attention (Gemma 3), biases inside the products (Qwen 2.5). Which family
+has what is said in `engine/loading/families.py`; loaders build the weights; this file only runs
 them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention import AttentionBackend, select
+from engine.attention import UNLIMITED, AttentionBackend, Window, select
 from engine.kv_cache import Cache, KVCache
 from engine.models.base import Shape
 from engine.models.layers import Linear, Rotary
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+}
+
 
 @dataclass(frozen=True)
 class Block:
+    """One layer. What is None is not there."""
+
     attention_norm: Tensor
     """(n_embd,)"""
     qkv: Linear
@@ -33,34 +44,66 @@ class Block:
     gate_up: Linear
     """n_embd -> 2 * hidden, the gate first"""
     down: Linear
+    qk_norm: Tensor | None = None
+    """(n_head + n_kv_head, head_dim): weights of an RMS norm over each head of q and k"""
+    attention_post_norm: Tensor | None = None
+    """(n_embd,), of what attention adds"""
+    mlp_post_norm: Tensor | None = None
+    window: Window = UNLIMITED
+    rope: int = 0
+    """Which of the model's frequencies turn its heads"""
+
+    def linears(self) -> tuple[Linear, ...]:
+        return (self.qkv, self.out, self.gate_up, self.down)
+
+    def norms(self) -> list[Tensor]:
+        found = (
+            self.attention_norm,
+            self.mlp_norm,
+            self.attention_post_norm,
+            self.mlp_post_norm,
+        )
+        return [norm for norm in found if norm is not None]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """All that a `Llama` is made of.
+
+    Attributes:
+        embedding: (vocab_size, n_embd) in the dtype of the activations.
+        frequencies: for each kind of layer, radians per position of a head's pairs, float32
+            (head_dim / 2,).
+        magnitudes: for each of them, what q and k are multiplied by.
+        embedding_scale: what embeddings are multiplied by.
+        activation: a key of `ACTIVATIONS`.
+        tied: `head` is the embedding, so that it is counted once.
+    """
+
+    shape: Shape
+    embedding: Tensor
+    blocks: tuple[Block, ...]
+    norm: Tensor
+    head: Linear
+    frequencies: tuple[Tensor, ...]
+    magnitudes: tuple[float, ...]
+    norm_eps: float
+    embedding_scale: float
+    activation: str
+    tied: bool
 
 
 class Llama:
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        embedding: Tensor,
-        blocks: list[Block],
-        norm: Tensor,
-        head: Linear,
-        rotary: Rotary,
-        norm_eps: float,
-        tied: bool,
-    ) -> None:
-        """`embedding` is (vocab_size, n_embd) in the dtype of the activations; `tied` says that
-        `head` is the same matrix, so that it is counted once."""
-        self.shape = shape
-        self.device = embedding.device
-        self.dtype = embedding.dtype
-        self.embedding = embedding
-        self.blocks = blocks
-        self.norm = norm
-        self.head = head
-        self.rotary = rotary
-        self.norm_eps = norm_eps
-        self.tied = tied
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+        self.shape = weights.shape
+        self.device = weights.embedding.device
+        self.dtype = weights.embedding.dtype
         self.backend: AttentionBackend = select(self.device, self.dtype)
+        self.rotaries = [
+            Rotary(frequencies, magnitude)
+            for frequencies, magnitude in zip(weights.frequencies, weights.magnitudes, strict=True)
+        ]
 
     def new_cache(self, batch: int, seq: int) -> KVCache:
         shape = self.shape
@@ -77,39 +120,49 @@ class Llama:
 
     def forward(self, ids: Tensor, cache: Cache, *, all_positions: bool = False) -> Tensor:
         batch, time = ids.shape
-        shape, eps, width = self.shape, self.norm_eps, (self.shape.n_embd,)
-        turned = shape.n_head + shape.n_kv_head
-        x = F.embedding(ids, self.embedding)
-        table = self.rotary.table(cache.length, time)
-        for layer, block in enumerate(self.blocks):
+        weights, shape = self.weights, self.shape
+        eps, width, head = weights.norm_eps, (shape.n_embd,), (shape.head_dim,)
+        n_head, turned = shape.n_head, shape.n_head + shape.n_kv_head
+        activate = ACTIVATIONS[weights.activation]
+        x = F.embedding(ids, weights.embedding)
+        if weights.embedding_scale != 1:
+            x = x * weights.embedding_scale
+        tables = [rotary.table(cache.length, time) for rotary in self.rotaries]
+        for layer, block in enumerate(weights.blocks):
             h = F.rms_norm(x, width, block.attention_norm, eps)
             heads = block.qkv(h).view(batch, time, -1, shape.head_dim)
-            qk = Rotary.apply(heads[:, :, :turned], table)
+            qk = heads[:, :, :turned]
+            if block.qk_norm is not None:
+                qk = F.rms_norm(qk, head, None, eps) * block.qk_norm
+            qk = Rotary.apply(qk, tables[block.rope])
             attended = cache.attend(
-                layer, qk[:, :, : shape.n_head], qk[:, :, shape.n_head :], heads[:, :, turned:]
+                layer, qk[:, :, :n_head], qk[:, :, n_head:], heads[:, :, turned:], block.window
             )
-            x = x + block.out(attended.flatten(2))
+            h = block.out(attended.flatten(2))
+            if block.attention_post_norm is not None:
+                h = F.rms_norm(h, width, block.attention_post_norm, eps)
+            x = x + h
             h = F.rms_norm(x, width, block.mlp_norm, eps)
             gate, up = block.gate_up(h).chunk(2, -1)
-            x = x + block.down(F.silu(gate) * up)
+            h = block.down(activate(gate) * up)
+            if block.mlp_post_norm is not None:
+                h = F.rms_norm(h, width, block.mlp_post_norm, eps)
+            x = x + h
         cache.advance(time)
         if not all_positions:
             x = x[:, -1]
-        return self.head(F.rms_norm(x, width, self.norm, eps)).float()
+        return weights.head(F.rms_norm(x, width, weights.norm, eps)).float()
 
     def weight_bytes(self) -> int:
-        linears = [w for b in self.blocks for w in (b.qkv, b.out, b.gate_up, b.down)]
-        return sum(linear.weight_bytes() for linear in [*linears, self.head])
+        linears = [linear for block in self.weights.blocks for linear in block.linears()]
+        return sum(linear.weight_bytes() for linear in [*linears, self.weights.head])
 
     def parameters(self) -> int:
-        linears = [w for b in self.blocks for w in (b.qkv, b.out, b.gate_up, b.down)]
-        norms = self.norm.numel() * (2 * len(self.blocks) + 1)
-        embedding = 0 if self.tied else self.embedding.numel()
-        return norms + embedding + sum(w.parameters() for w in [*linears, self.head])
-
-
-def inverse_frequencies(head_dim: int, base: float, device: torch.device) -> Tensor:
-    """Radians per position of each pair, base^(-2i / D) (Su et al. 2021), float32 (head_dim /
-    2,)."""
-    steps = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device)
-    return 1.0 / base ** (steps / head_dim)
+        weights, shape = self.weights, self.shape
+        linears = [linear for block in weights.blocks for linear in block.linears()]
+        norms = [weights.norm, *(norm for block in weights.blocks for norm in block.norms())]
+        # Each head of q, and each of k, has the one norm.
+        per_head = sum(2 * shape.head_dim for b in weights.blocks if b.qk_norm is not None)
+        embedding = 0 if weights.tied else weights.embedding.numel()
+        counted = sum(linear.parameters() for linear in [*linears, weights.head])
+        return counted + sum(norm.numel() for norm in norms) + per_head + embedding

@@ -1,0 +1,242 @@
+"""Each family against `transformers`, on tiny random models through safetensors and GGUF."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+import torch
+import transformers
+
+from engine import Engine, LoadedModel, SamplingParams, load_model
+from engine.errors import ModelFileError
+from tests.engine.tiny_models import VOCAB, build, write_gguf, write_tokenizer
+
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1e4,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+CONFIGS: dict[str, tuple[str | None, Any]] = {
+    # name: (GGUF architecture, or None where GGUF cannot say it; config)
+    "llama": ("llama", transformers.LlamaConfig(**SIZES)),
+    "llama tied": ("llama", transformers.LlamaConfig(**SIZES, tie_word_embeddings=True)),
+    "llama 3": ("llama", transformers.LlamaConfig(**SIZES, rope_parameters=LLAMA3)),
+    "llama with biases": (
+        "llama",
+        transformers.LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True),
+    ),
+    "llama, linear": (
+        "llama",
+        transformers.LlamaConfig(
+            **SIZES, rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
+        ),
+    ),
+    "llama, wide heads": ("llama", transformers.LlamaConfig(**SIZES, head_dim=32)),
+    "qwen2": ("qwen2", transformers.Qwen2Config(**SIZES)),
+    "qwen2 tied, yarn": (
+        "qwen2",
+        transformers.Qwen2Config(**SIZES, tie_word_embeddings=True, rope_parameters=YARN),
+    ),
+    "qwen2, windows": (
+        None,
+        transformers.Qwen2Config(
+            **SIZES, use_sliding_window=True, sliding_window=7, max_window_layers=2
+        ),
+    ),
+    "qwen3": ("qwen3", transformers.Qwen3Config(**SIZES, head_dim=32)),
+    "mistral": ("llama", transformers.MistralConfig(**SIZES, sliding_window=None)),
+    "mistral, window": (None, transformers.MistralConfig(**SIZES, sliding_window=9)),
+    "gemma3": (
+        "gemma3",
+        transformers.Gemma3TextConfig(
+            **{**SIZES, "num_hidden_layers": 7},
+            head_dim=32,
+            query_pre_attn_scalar=32,
+            sliding_window=8,
+        ),
+    ),
+    "gemma3, scaled": (
+        None,
+        transformers.Gemma3TextConfig(
+            **{**SIZES, "num_hidden_layers": 7},
+            head_dim=32,
+            query_pre_attn_scalar=48,
+            sliding_window=8,
+            rope_parameters={
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        ),
+    ),
+}
+TOKENS = [(7 * i * i + 3 * i) % VOCAB for i in range(60)]
+
+
+def saved(tmp_path: Path, config: Any, form: str, architecture: str | None = None) -> Any:
+    """The reference model, and the path of ours."""
+    model = build(config)
+    if form == "gguf":
+        assert architecture is not None
+        write_gguf(model, tmp_path / "model.gguf", architecture)
+        return model, tmp_path / "model.gguf"
+    shards = {"max_shard_size": "60KB"} if form == "sharded" else {}
+    model.save_pretrained(tmp_path, **shards)
+    write_tokenizer(tmp_path)
+    return model, tmp_path
+
+
+def load(path: Path, **options: Any) -> LoadedModel:
+    return load_model(str(path), device="cpu", **options)
+
+
+FORMS = [
+    pytest.param(name, form, id=f"{name}-{form}")
+    for name, (architecture, _) in CONFIGS.items()
+    for form in ("safetensors", "gguf")
+    if form == "safetensors" or architecture
+]
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_logits_are_those_of_transformers(tmp_path, name, form):
+    architecture, config = CONFIGS[name]
+    reference, path = saved(tmp_path, config, form, architecture)
+    loaded = load(path, dtype="float32")
+    with torch.inference_mode():
+        expected = reference(torch.tensor([TOKENS])).logits[0]
+    logits = loaded.logits(TOKENS)
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+    assert loaded.info.parameters == sum(p.numel() for p in reference.parameters())
+
+
+@pytest.mark.parametrize("name", ["llama 3", "qwen3", "mistral, window", "gemma3"])
+def test_cached_decoding_is_the_full_pass(tmp_path, name):
+    _, config = CONFIGS[name]
+    _, path = saved(tmp_path, config, "safetensors")
+    loaded = load(path, dtype="float32")
+    full = loaded.logits(TOKENS)
+    cache = loaded.model.new_cache(1, len(TOKENS))
+    with torch.inference_mode():
+        for start, end in ((0, 7), (7, 8), (8, 30), (30, 31), (31, len(TOKENS))):
+            chunk = torch.tensor([TOKENS[start:end]])
+            logits = loaded.model.forward(chunk, cache, all_positions=True)[0]
+            torch.testing.assert_close(logits, full[start:end], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["mistral, window", "gemma3"])
+def test_rows_that_share_a_prefix_see_the_same_window_as_one_alone(tmp_path, name):
+    _, config = CONFIGS[name]
+    _, path = saved(tmp_path, config, "safetensors")
+    loaded = load(path, dtype="float32")
+    params = SamplingParams((0.0,), max_tokens=24)
+
+    def answer(samples: int) -> list[int | None]:
+        return [step.tokens[0] for step in Engine(loaded).generate(TOKENS, samples, params)]
+
+    assert answer(1) == answer(3)
+
+
+def test_shards_are_one_model(tmp_path):
+    reference, path = saved(tmp_path, CONFIGS["qwen3"][1], "sharded")
+    assert len(list(path.glob("*.safetensors"))) > 1
+    with torch.inference_mode():
+        expected = reference(torch.tensor([TOKENS])).logits[0]
+    logits = load(path, dtype="float32").logits(TOKENS)
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "types"),
+    [("llama", "Q4_0"), ("qwen2", "Q4_1"), ("qwen3", "Q4_0"), ("gemma3", "Q8_0")],
+)
+def test_quantised_files_keep_their_bits_and_their_values(tmp_path, name, types):
+    """The tiny model through 4 bits, against `transformers` with the dequantised weights."""
+    architecture, config = CONFIGS[name]
+    model = build(config)
+    kind = gguf.GGMLQuantizationType[types]
+    path = tmp_path / "model.gguf"
+    write_gguf(model, path, architecture, lambda tensor: kind)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                packed = gguf.quants.quantize(parameter.numpy(), kind)
+                parameter.copy_(torch.from_numpy(gguf.quants.dequantize(packed, kind)))
+    with torch.inference_mode():
+        expected = model(torch.tensor([TOKENS])).logits[0]
+    torch.testing.assert_close(
+        load(path, dtype="float32").logits(TOKENS), expected, atol=1e-4, rtol=1e-4
+    )
+    packed = load(path)
+    assert packed.info.dtype == types
+    p, q = expected.log_softmax(-1), packed.logits(TOKENS).log_softmax(-1)
+    assert float((p.exp() * (p - q)).sum(-1).mean()) < 0.01
+    if types.startswith("Q4"):
+        dense = packed.model.shape.n_layer * 64 * (64 * 4 + 96 * 3) * 2
+        assert packed.info.weight_bytes < dense
+
+
+def test_a_mixture_of_types_is_stacked(tmp_path):
+    """Q4_K_M files hold v in other bits than q and k."""
+    architecture, config = CONFIGS["llama"]
+    model = build(config)
+    q4, q8 = gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q8_0
+    path = tmp_path / "model.gguf"
+    write_gguf(model, path, architecture, lambda tensor: q8 if "attn_v" in tensor else q4)
+    exact, packed = load(path, dtype="float32"), load(path)
+    p, q = (loaded.logits(TOKENS).log_softmax(-1) for loaded in (exact, packed))
+    assert float((p.exp() * (p - q)).sum(-1).mean()) < 0.01
+    assert packed.info.dtype == "Q4_0, Q8_0"
+
+
+def changed(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "mamba"}, "'mamba' is not supported"),
+        ({"rope_parameters": {"rope_type": "longrope", "factor": 2.0}}, "longrope"),
+        ({"hidden_act": "relu"}, "hidden_act 'relu'"),
+        ({"num_hidden_layers": 10**12}, "impossible size"),
+        ({"num_hidden_layers": -1}, "impossible size"),
+        ({"num_key_value_heads": 3}, "impossible sizes: 4 heads"),
+        ({"hidden_size": "64"}, "'hidden_size' should be a whole number"),
+        ({"hidden_size": 32}, "by its metadata it should be"),
+        ({"num_hidden_layers": 3}, "does not have, such as model.layers.3"),
+        ({"num_hidden_layers": 5}, "tensor blk.4.attn_norm.weight is missing"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"rope_parameters": {"rope_theta": float("nan")}}, "make no sense"),
+    ],
+)
+def test_what_is_not_supported_is_named(tmp_path, changes, message):
+    _, path = saved(tmp_path, CONFIGS["llama"][1], "safetensors")
+    changed(path, **changes)
+    with pytest.raises(ModelFileError) as caught:
+        load(path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
