@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.timer import Timer
 from textual.widgets import TextArea
 
 from chat_tui import commands, effects
 from chat_tui.backends.base import Backend
-from chat_tui.chat import Chat
+from chat_tui.chat import Chat, Pace
 from chat_tui.commands import Choice, Command
+from chat_tui.conversation import SaveError
 from chat_tui.hints import hints
 from chat_tui.history import PromptHistory
 from chat_tui.settings import Settings
@@ -38,8 +40,8 @@ from engine.messages import Stepped
 if TYPE_CHECKING:
     from textual.command import Provider
 
-DRAINS_PER_SECOND = 10
-IDLE_DRAINS_PER_SECOND = 4
+DRAINS_PER_SECOND: dict[Pace, int] = {"idle": 4, "waiting": 30, "running": 10}
+"""Tokens are painted at a rate that can be read; the first one is shown as soon as it is there."""
 STATUS_EVERY = 3
 """Drains between two updates of figures that change with every token: calmer to read."""
 
@@ -94,6 +96,7 @@ class ChatApp(App[None]):
         self._backend = backend
         self._past = PromptHistory(history)
         self._ticks = 0
+        self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
         completions = Completions(id="completions")
@@ -129,8 +132,13 @@ class ChatApp(App[None]):
 
     def _tick(self) -> None:
         self.drain()
-        rate = DRAINS_PER_SECOND if self.chat.busy else IDLE_DRAINS_PER_SECOND
-        self.set_timer(1 / rate, self._tick)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Set the clock to the pace of what is going on now."""
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self.set_timer(1 / DRAINS_PER_SECOND[self.chat.pace], self._tick)
 
     def drain(self) -> None:
         """Take what the backend has to say, and draw it."""
@@ -152,6 +160,9 @@ class ChatApp(App[None]):
         match effect:
             case effects.Fed(row, text, forced):
                 self.grid.pane(row).feed(text, forced)
+            case effects.Prefilled(done, total):
+                for pane in self.grid.panes:
+                    pane.set_note(f"prefill {done:,} of {total:,}" if done < total else "")
             case effects.Called(row, number, call):
                 self.grid.pane(row).set_call(number, call)
             case effects.RowEnded(row, reason, text):
@@ -210,6 +221,7 @@ class ChatApp(App[None]):
         call()
         self._draw()
         self._redraw()
+        self._wake()
 
     def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
         self.answer.hush()
@@ -250,23 +262,18 @@ class ChatApp(App[None]):
             self.answer.tell(f"{command.name}: {command.show(self.chat.settings)}", "info")
 
     def _save(self, argument: str) -> bool:
-        path = Path(argument).expanduser()
         settings, info = self.chat.settings, self.chat.info
         try:
-            self.chat.conversation.save(
-                path,
+            done = self.chat.conversation.save(
+                Path(argument).expanduser(),
                 model=info.name if info is not None else settings.model,
                 system=settings.system,
                 tools=settings.tools,
             )
-        except FileExistsError:
-            self.answer.tell(f"{path} exists already; nothing was written.", "warning")
+        except SaveError as error:
+            self.answer.tell(str(error), "warning")
             return False
-        except OSError as error:
-            self.answer.tell(f"{path} cannot be written: {error.strerror}.", "error")
-            return False
-        turns = len(self.chat.conversation.turns)
-        self.answer.tell(f"{turns} turn{'s' * (turns != 1)} written to {path}.", "info")
+        self.answer.tell(done, "info")
         return True
 
     def _complete(self, text: str) -> tuple[Sequence[Choice], str]:

@@ -27,6 +27,7 @@ from chat_tui.effects import (
     Noted,
     Overflow,
     Picked,
+    Prefilled,
     Returned,
     RowEnded,
     Told,
@@ -51,6 +52,7 @@ from engine.messages import (
     Stepped,
 )
 
+Pace = Literal["idle", "waiting", "running"]
 Phase = Literal["absent", "loading", "ready"]
 
 PATIENCE_S = 2.0
@@ -108,9 +110,11 @@ class Chat:
         return self.turn is not None and not self.turn.over
 
     @property
-    def busy(self) -> bool:
-        """Events are on their way."""
-        return self.running or self.phase == "loading"
+    def pace(self) -> Pace:
+        """How often something new can be expected."""
+        if self.turn is not None and self.running:
+            return "waiting" if self.turn.first_at is None else "running"
+        return "running" if self.phase == "loading" else "idle"
 
     @property
     def context_used(self) -> int:
@@ -237,6 +241,7 @@ class Chat:
                 self._effects.append(Began(turn))
             case Prefilling():
                 turn.prefilled = (event.done, event.total)
+                self._effects.append(Prefilled(event.done, event.total))
             case Stepped():
                 turn.step(event, self._clock())
                 self._effects += [

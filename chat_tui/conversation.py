@@ -27,6 +27,10 @@ class HistoryChangedError(Exception):
     """A prompt does not begin with the conversation so far. `str(error)` is one line."""
 
 
+class SaveError(Exception):
+    """The conversation was not written. `str(error)` is one line."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """One answer as it was generated: exact ids, mask, and the ids that close it."""
@@ -162,16 +166,21 @@ class Conversation:
         }
         return json.dumps(document, ensure_ascii=False) + "\n"
 
-    def save(self, path: Path, *, model: str, system: str | None, tools: bool) -> None:
-        """Write `as_json` to a new file, readable by its owner alone.
+    def save(self, path: Path, *, model: str, system: str | None, tools: bool) -> str:
+        """Write `as_json` to a new file, readable by its owner alone; says in a line what was done.
 
         Raises:
-            FileExistsError: never overwrites.
-            OSError: as the file system says.
+            SaveError: it exists already, or the file system refuses.
         """
         document = self.as_json(model=model, system=system, tools=tools)
-        with open(path, "x", encoding="utf-8", opener=_private) as file:
-            file.write(document)
+        try:
+            with open(path, "x", encoding="utf-8", opener=_private) as file:
+                file.write(document)
+        except FileExistsError:
+            raise SaveError(f"{path} exists already; nothing was written.") from None
+        except OSError as error:
+            raise SaveError(f"{path} cannot be written: {error.strerror}.") from error
+        return f"{len(self.turns)} turn{'s' * (len(self.turns) != 1)} written to {path}."
 
 
 def turns_to_drop(event: Overflowed, max_tokens: int | None) -> int | None:

@@ -23,6 +23,14 @@ class Began:
 
 
 @dataclass(frozen=True)
+class Prefilled:
+    """So many of the prompt's tokens were run."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
 class Fed:
     row: int
     text: str
@@ -102,6 +110,7 @@ class Overflow:
 
 Effect = (
     Began
+    | Prefilled
     | Fed
     | Called
     | RowEnded

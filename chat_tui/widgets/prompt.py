@@ -32,7 +32,7 @@ class Prompt(TextArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "Send"),
-        Binding("shift+enter,ctrl+j,alt+enter", "newline", "New line", key_display="^J"),
+        Binding("shift+enter,ctrl+j,alt+enter", "newline", "New line"),
         Binding("up", "up", "Older prompt", show=False),
         Binding("down", "down", "Newer prompt", show=False),
         Binding("tab", "tab", "To the answers; take a completion", show=False),

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from chat_tui.chat import Chat
-from chat_tui.conversation import Conversation, HistoryChangedError, turns_to_drop
+from chat_tui.conversation import Conversation, HistoryChangedError, SaveError, turns_to_drop
 from chat_tui.effects import (
     Cleared,
     Effect,
@@ -392,7 +392,7 @@ def test_a_saved_conversation_holds_tokens_masks_and_seeds(talk: Talk, tmp_path:
     (turn,) = saved["turns"]
     assert (turn["user"], turn["picked"], turn["seed"]) == ("Hi ∂", 1, 81_234)
     assert [sample["text"] for sample in turn["samples"]] == ["one two", "three"]
-    with pytest.raises(FileExistsError):
+    with pytest.raises(SaveError):
         talk.chat.conversation.save(path, model="m", system=None, tools=True)
 
 
