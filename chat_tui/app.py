@@ -7,6 +7,7 @@ is in `chat`, `conversation` and `turn`, drawing in `widgets/` and `screens/`.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -265,7 +266,7 @@ class ChatApp(App[None]):
         settings, info = self.chat.settings, self.chat.info
         try:
             done = self.chat.conversation.save(
-                Path(argument).expanduser(),
+                Path(os.path.expanduser(argument)),
                 model=info.name if info is not None else settings.model,
                 system=settings.system,
                 tools=settings.tools,
