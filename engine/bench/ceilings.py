@@ -17,6 +17,7 @@ import torch
 
 from engine.bench.plan import Plan
 from engine.bench.report import Machine
+from engine.threads import cores
 
 SHORTEST_S = 0.02
 """Of one timing: a pass that is shorter is repeated within it."""
@@ -90,19 +91,12 @@ def measure(device: torch.device, dtype: torch.dtype, plan: Plan) -> Machine:
         dtype=str(dtype).removeprefix("torch."),
         device=str(device),
         processor=torch.cuda.get_device_name(device) if on_gpu else _processor(),
-        cores=_cores(),
+        cores=cores(),
         threads=torch.get_num_threads(),
         omp_wait_policy=os.environ.get("OMP_WAIT_POLICY", ""),
         torch=torch.__version__,
         rounds=plan.repeats,
     )
-
-
-def _cores() -> int:
-    """That this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _processor() -> str:

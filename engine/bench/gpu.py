@@ -1,7 +1,7 @@
 """The engine on a GPU: a nanochat of d20 size with random weights, beside nanochat's own way of
 running it.
 
-    report = measure(device=torch.device("cuda"), plan=GPU_PLAN, tell=print)
+    report = measure("cuda", tell=print)
 
 No file is needed: the speed of a dense network does not depend on what its weights are. `D20` is
 nanochat's published size (561M parameters) with a context that has room behind a prompt of 2,048.
@@ -10,16 +10,15 @@ Runs on a CPU too, at sizes for tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from engine.bench.eager import VARIANT, EagerNanochat
-from engine.bench.plan import Plan
+from engine.bench.plan import GPU_PLAN, Plan, Tell, silent
 from engine.bench.report import Report
 from engine.bench.suite import Suite
 from engine.chat_format import PlainFormat
+from engine.errors import EngineError
 from engine.load import LoadedModel
 from engine.messages import ModelInfo
 from engine.models.nanochat import Config, NanochatModel, tensor_shapes
@@ -36,17 +35,6 @@ D20 = Config(
     window_pattern="L",
     vocab_rows=65536,
 )
-
-GPU_PLAN = Plan(
-    prompt_tokens=(2048,),
-    rows=(1, 8),
-    decode_tokens=256,
-    repeats=7,
-    shared_prompt=2048,
-    shared_rows=8,
-    limit_s=300.0,
-)
-"""Some two minutes on a Hopper card, and never more than ten."""
 
 
 def random_tensors(config: Config, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -100,16 +88,27 @@ def random_model(
 
 
 def measure(
-    device: torch.device,
+    device: str | None = None,
     *,
     dtype: torch.dtype = torch.bfloat16,
     config: Config = D20,
     plan: Plan = GPU_PLAN,
-    tell: Callable[[str], object] = print,
+    tell: Tell = silent,
+    progress: Tell = silent,
 ) -> Report:
-    """Our loop and nanochat's on the same weights, interleaved."""
-    tell(f"Making {VARIANT.name} d{config.n_layer} of random weights on {device}.")
-    tensors = random_tensors(config, device, dtype)
-    loaded = random_model(config, tensors, device, dtype)
-    reference = EagerNanochat(config, tensors, device=device, dtype=dtype)
-    return Suite(loaded, plan, tell=tell, reference=reference.generate).run()
+    """Our loop and nanochat's on the same weights, interleaved. `device` None is the GPU.
+
+    Raises:
+        EngineError: there is no GPU.
+    """
+    if device is None and not torch.cuda.is_available():
+        raise EngineError(
+            "torch finds no GPU here; `--device cpu` runs the same measurement, slowly."
+        )
+    where = torch.device(device or "cuda")
+    progress(f"Making {VARIANT.name} d{config.n_layer} of random weights on {where}.")
+    tensors = random_tensors(config, where, dtype)
+    loaded = random_model(config, tensors, where, dtype)
+    reference = EagerNanochat(config, tensors, device=where, dtype=dtype)
+    suite = Suite(loaded, plan, tell=tell, progress=progress, reference=reference.generate)
+    return suite.run()

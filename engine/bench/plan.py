@@ -6,10 +6,18 @@ context by `fitted`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from engine.errors import EngineError
+
+Tell: TypeAlias = "Callable[[str], object]"
+"""Is told, a line at a time, what happens."""
+
+
+def silent(line: str) -> None:
+    """Tells nobody."""
 
 
 @dataclass(frozen=True)
@@ -88,3 +96,14 @@ QUICK = Plan(
     copy_bytes=64 << 20,
     ceiling_s=0.2,
 )
+
+GPU_PLAN = Plan(
+    prompt_tokens=(2048,),
+    rows=(1, 8),
+    decode_tokens=256,
+    repeats=7,
+    shared_prompt=2048,
+    shared_rows=8,
+    limit_s=300.0,
+)
+"""Some two minutes on a Hopper card, and never more than ten."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from engine.bench import ceilings, counts
-from engine.bench.plan import Plan
+from engine.bench.plan import Plan, Tell, silent
 from engine.bench.report import (
     Decode,
     KVUse,
@@ -44,15 +44,8 @@ Columns: TypeAlias = "Iterator[object]"
 Generate: TypeAlias = "Callable[[Sequence[int], int, int], Columns]"
 """(prompt, rows, new tokens) -> columns."""
 
-Tell: TypeAlias = "Callable[[str], object]"
-"""Is told, one line at a time, what happens."""
-
 EXPECTED_MFU, EXPECTED_MBU = 0.35, 0.3
 """For the estimate of how long it will take; a guess on the slow side."""
-
-
-def _silent(line: str) -> None:
-    pass
 
 
 def endless(loaded: LoadedModel) -> LoadedModel:
@@ -270,15 +263,22 @@ class Suite:
         loaded: LoadedModel,
         plan: Plan,
         *,
-        tell: Tell = _silent,
+        tell: Tell = silent,
+        progress: Tell = silent,
         reference: Generate | None = None,
     ) -> None:
-        """`reference` is another way to run the same model: its decodes are measured beside ours
-        and reported as `eager`."""
+        """
+        Args:
+            tell: is told what a log should have, a line at a time.
+            progress: is told what is being done just now.
+            reference: another way to run the same model; its decodes are measured beside ours and
+                reported as `eager`.
+        """
         plan, note = plan.fitted(loaded.model.shape.context)
         if note:
             tell(note)
-        self.loaded, self.plan, self.tell = endless(loaded), plan, tell
+        self.loaded, self.plan = endless(loaded), plan
+        self.tell, self.progress = tell, progress
         model = loaded.model
         generate = ours(Engine(self.loaded))
 
@@ -312,7 +312,7 @@ class Suite:
     def run(self) -> Report:
         """Measure everything; see `Plan.limit_s` for how long."""
         plan, model = self.plan, self.loaded.model
-        self.tell("Measuring the machine: a copy, a sum, a matrix product.")
+        self.progress("Measuring the machine: a copy, a sum, a matrix product.")
         machine = ceilings.measure(model.device, model.dtype, plan)
         cases = self.cases()
         seconds = (plan.repeats + 1) * sum(_expected(case, machine) for case in cases)
@@ -321,14 +321,13 @@ class Suite:
             f" some {seconds:.0f} s, at most about {plan.limit_s:.0f} s."
         )
         rounds = self._measure(cases)
-        self.tell("Done.")
         return self._report(replace(machine, rounds=rounds))
 
     def _measure(self, cases: Sequence[Case]) -> int:
         """Warm up, then measure; the number of rounds."""
         began = time.perf_counter()
         for number, case in enumerate(cases):
-            self.tell(f"Warming up: {number + 1}/{len(cases)}.")
+            self.progress(f"Warming up: {number + 1}/{len(cases)}.")
             case.measure()
             case.forget()
         round_s = time.perf_counter() - began
@@ -341,7 +340,7 @@ class Suite:
             gc.collect()  # so that it falls into no case
             started = time.perf_counter()
             for number, case in enumerate(cases):
-                self.tell(
+                self.progress(
                     f"Round {rounds + 1}/{self.plan.repeats}, case {number + 1}/{len(cases)};"
                     f" a round takes {round_s:.0f} s."
                 )

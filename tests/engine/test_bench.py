@@ -58,7 +58,7 @@ def loaded() -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return gpu.measure(CPU, dtype=torch.float32, config=CONFIG, plan=PLAN, tell=lambda line: None)
+    return gpu.measure("cpu", dtype=torch.float32, config=CONFIG, plan=PLAN)
 
 
 class TestPercentiles:
@@ -289,6 +289,11 @@ class TestEager:
         eager = EagerNanochat(CONFIG, tensors, device=CPU, dtype=torch.float32)
         columns = list(eager.generate([1, 2, 3], 4, 6))
         assert [len(column) for column in columns] == [4] * 6
+
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+    def test_without_a_gpu_it_says_so(self):
+        with pytest.raises(EngineError, match="--device cpu"):
+            gpu.measure()
 
     def test_the_d20_is_the_published_size(self):
         shapes = gpu.tensor_shapes(gpu.D20, gpu.VARIANT).values()
