@@ -17,12 +17,13 @@ from engine.bench.eager import VARIANT, EagerNanochat
 from engine.bench.plan import GPU_PLAN, Plan, Tell, silent
 from engine.bench.report import Report
 from engine.bench.suite import Suite
+from engine.byte_level import SPLITTERS, BytePairTokenizer
 from engine.chat_format import PlainFormat
 from engine.errors import EngineError
 from engine.load import LoadedModel
 from engine.messages import ModelInfo
 from engine.models.nanochat import Config, NanochatModel, tensor_shapes
-from engine.tokenizer import SPLITTERS, Tokenizer
+from engine.tokenizer import Tokenizer
 from engine.tools import NoTools
 
 D20 = Config(
@@ -55,7 +56,7 @@ def pair_vocabulary(size: int) -> Tokenizer:
     pairs = (a + b for a in single for b in single)
     tokens = [*single, *(next(pairs) for _ in range(size - 256))]
     ranks = {token: rank for rank, token in enumerate(tokens)}
-    return Tokenizer(tokens, ranks, {}, SPLITTERS["gpt-2"])
+    return BytePairTokenizer(tokens, ranks, {}, SPLITTERS["gpt-2"])
 
 
 def random_model(

@@ -19,9 +19,10 @@ import tiktoken
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
+from engine.byte_level import SPLITTERS
 from engine.errors import EngineError, ModelFileError
 from engine.loading.gguf import Metadata, read_gguf
-from engine.tokenizer import SPLITTERS, Tokenizer
+from engine.tokenizer import Tokenizer
 
 DATA = Path(__file__).parent.parent / "data" / "nanochat"
 PICKLE = DATA / "V6" / "tokenizer" / "tokenizer.pkl"
@@ -293,9 +294,14 @@ def test_a_tokenizer_json_gives_the_same_ids(
         ("", "is broken"),
         ("[]", "is broken"),
         ("[" * 100_000, "is broken"),
-        ('{"model": {"type": "Unigram"}}', "'Unigram'"),
-        ('{"model": {"type": "BPE", "byte_fallback": true}}', "another kind"),
-        ('{"model": {"type": "BPE"}, "pre_tokenizer": {"type": "Metaspace"}}', "its own way"),
+        ('{"model": {"type": "WordPiece"}}', "'WordPiece'"),
+        ('{"model": {"type": "Unigram"}}', "is broken"),
+        ('{"model": {"type": "BPE", "byte_fallback": true}}', "is broken"),
+        (
+            '{"model": {"type": "BPE", "byte_fallback": true, "vocab": {"a": 0},'
+            ' "merges": ["a b"]}, "decoder": null}',
+            "cannot be used",
+        ),
         (
             '{"model": {"type": "BPE", "vocab": {"a": 99999999999}, "merges": []}, '
             '"added_tokens": [], "pre_tokenizer": {"type": "ByteLevel"}}',
@@ -330,7 +336,7 @@ def small_metadata(**changes: object) -> Metadata:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"model": "llama"}, "SentencePiece"),
+        ({"model": "llama"}, "no scores"),
         ({"model": "bert"}, "WordPiece"),
         ({"model": "rwkv"}, "'rwkv'"),
         ({"pre": "deepseek-llm"}, "'deepseek-llm'"),
