@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -104,12 +105,8 @@ class HelpScreen(ModalScreen[None]):
                     # Too narrow for two columns: what a key does stands under it.
                     lines.append(Content.styled(keys, "$foreground"))
                     keys, lead = "  ", 2
-                for line in Content(what).wrap(max(room - lead, 10)):
-                    lines.append(
-                        Content.assemble(
-                            (keys, "$foreground"), (line.plain.strip(), "$foreground 60%")
-                        )
-                    )
+                for line in wrap(what, max(room - lead, 10)):
+                    lines.append(Content.assemble((keys, "$foreground"), (line, "$foreground 60%")))
                     keys = " " * lead
         return Content("\n").join(lines)
 

@@ -17,7 +17,6 @@ from chat_tui.chat import Chat
 
 GAUGE_CELLS = 8
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_GAP = "   "
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ def _fields(now: Figures) -> list[_Field]:
     ]
 
 
-_RANKS = (3, 8, 4, 8, 6, 2, 0, 7, 5, 4, 2, 0, 0, 7)
+_RANKS = (3, 8, 4, 2, 8, 0, 7, 6, 5, 4, 2, 0, 0, 7)
 """Which field takes its next shorter form, one step after the other, until the line fits."""
 
 
@@ -166,6 +165,7 @@ def line(now: Figures, width: int) -> Content:
     """The status line, never wider than `width` cells."""
     fields = _fields(now)
     chosen = [0] * len(fields)
+    gap = Content("   " if width >= 100 else "  ")
 
     def parts(right: bool) -> list[Content]:
         forms = [
@@ -176,12 +176,11 @@ def line(now: Figures, width: int) -> Content:
         return [form for form in forms if form.plain]
 
     def assembled() -> tuple[Content, Content]:
-        gap = Content(_GAP)
         return gap.join(parts(False)), gap.join(parts(True))
 
     left, right = assembled()
     for place in _RANKS:
-        if left.cell_length + right.cell_length + len(_GAP) <= width:
+        if left.cell_length + right.cell_length + gap.cell_length <= width:
             break
         if chosen[place] + 1 < len(fields[place].forms):
             chosen[place] += 1
