@@ -8,11 +8,12 @@ process is started before the screen's libraries are imported, so that both load
 from __future__ import annotations
 
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, cast
 
 import typer
 
 from chat_tui import __version__
+from chat_tui.bench import bench
 from chat_tui.settings import MAX_SAMPLES, Settings
 
 app = typer.Typer(
@@ -25,7 +26,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+app.command()(bench)
+
 _DEFAULTS = Settings()
+_USAGE_ERROR = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
+"""click's UsageError; which click, depends on the version of typer."""
 
 
 def main() -> None:
@@ -33,17 +38,20 @@ def main() -> None:
     from engine.errors import EngineError
 
     try:
-        app()
+        code = app(prog_name="chat-tui", standalone_mode=False)
+    except _USAGE_ERROR as error:
+        fail(f"{error.format_message()} (chat-tui --help lists what there is)", 2)
     except EngineError as error:
         fail(str(error))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         raise SystemExit(130) from None
+    raise SystemExit(code)
 
 
-def fail(message: str) -> NoReturn:
-    """Say on stderr, in one line, why it failed, and end with exit code 1."""
-    print(f"chat-tui: {message}", file=sys.stderr)
-    raise SystemExit(1)
+def fail(message: str, code: int = 1) -> NoReturn:
+    """Say on stderr, in one line, what is wrong, and end with `code`."""
+    print(f"chat-tui: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(code)
 
 
 def _temperatures(text: str) -> tuple[float, ...]:
