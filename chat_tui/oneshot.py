@@ -82,16 +82,18 @@ def answer_once(
 ) -> int:
     """Ask, write the answer, return the exit code. `prompt` None takes all of stdin; with a prompt,
     what is piped in follows it."""
-    stdin = _Stdin(needed=prompt is None)
+    stdin = _Stdin(needed=not prompt)
     try:
-        backend.send(settings.load())
+        backend.send(settings.load())  # the model loads while the text comes in
         events = _events(backend)
-        _wait_until_ready(events)
-        piped = stdin.text()
-        text = "\n\n".join(part for part in (prompt, piped) if part)
+        if prompt:
+            _wait_until_ready(events)
+        text = "\n\n".join(part for part in (prompt, stdin.text()) if part)
         if not text.strip():
             print("chat-tui: nothing to ask: the text is empty; give -p TEXT.", file=sys.stderr)
             return 2
+        if not prompt:
+            _wait_until_ready(events)
         return _answer(text, settings, backend, events, as_json)
     except _Problem as problem:
         print(f"chat-tui: {problem}", file=sys.stderr)
