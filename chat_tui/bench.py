@@ -67,10 +67,7 @@ def bench(
     """Measure speed: the engine against this machine's ceilings, and the screen."""
     plan = _plan(suite, quick, prompt_tokens, rows, decode_tokens, repeats, limit, turns)
     settings = Settings(model=model, device=device, dtype=dtype, threads=threads)
-    try:
-        report = _measure(suite, settings, plan, screen=screen or suite == "screen", quick=quick)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    report = _measure(suite, settings, plan, screen=screen or suite == "screen", quick=quick)
     if as_json:
         print(json.dumps(report.document(), indent=2))
     else:

@@ -131,7 +131,7 @@ def _decode(report: Report) -> Table | None:
             seconds(row.tpot_median_s),
             seconds(row.tpot_p95_s),
             _rate(row.tokens_per_s),
-            bar(row.tokens_per_s / most, cells=NARROW if eager else BAR_CELLS),
+            bar(row.tokens_per_s / most, cells=NARROW - 4 if eager else BAR_CELLS),
             f"{row.mbu:.0%}",
         ]
         other = eager.get((row.rows, row.prompt_tokens))
