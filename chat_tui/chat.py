@@ -352,6 +352,7 @@ class Chat:
                 tools=settings.tools,
                 samples=settings.samples,
                 params=settings.params(),
+                reuse_cache=settings.reuse_cache,
             )
         )
 

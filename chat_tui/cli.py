@@ -124,6 +124,9 @@ def chat(
     ] = None,
     system: Annotated[str | None, typer.Option(help="The system text.")] = None,
     tools: Annotated[bool, typer.Option("--tools/--no-tools", help="Offer the calculator.")] = True,
+    reuse_cache: Annotated[
+        bool, typer.Option("--reuse-cache", help="Prefill only what is new in each turn.")
+    ] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of the engine, on a CPU.")] = None,
@@ -149,6 +152,7 @@ def chat(
         seed=seed,
         system=system,
         tools=tools,
+        reuse_cache=reuse_cache,
         device=device,
         dtype=dtype,
         threads=threads,

@@ -154,6 +154,19 @@ COMMANDS: tuple[Command, ...] = (
         show=lambda now: "on" if now.tools else "off",
     ),
     Command(
+        "cache",
+        "on|off",
+        "prefill only what is new",
+        _switch,
+        "reuse_cache",
+        ("on", "off"),
+        show=lambda now: (
+            "on: only what is new is prefilled"
+            if now.reuse_cache
+            else "off: every turn prefills its whole history"
+        ),
+    ),
+    Command(
         "model",
         "NAME",
         "load another model, keep the conversation",

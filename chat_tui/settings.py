@@ -29,6 +29,7 @@ class Settings:
         seed: None takes a fresh one for every message.
         system: the system text; None is the model's own default.
         tools: whether the model is shown the calculator.
+        reuse_cache: prefill only what is new, in the picked answer's KV state.
         device, dtype, threads: as `engine.messages.Load` takes them.
         assume: what the checkpoint does not say and the user settles.
     """
@@ -41,6 +42,7 @@ class Settings:
     seed: int | None = None
     system: str | None = None
     tools: bool = True
+    reuse_cache: bool = False
     device: str | None = None
     dtype: str | None = None
     threads: int | None = None

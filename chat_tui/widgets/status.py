@@ -33,6 +33,7 @@ class Figures:
     preface: int = 0
     seed: int | None = None
     ttft: float | None = None
+    reused: int = 0
     rate: float | None = None
     rates: float | None = None
     rows: int = 0
@@ -68,6 +69,7 @@ def figures(chat: Chat) -> Figures:
         preface=turn.preface_tokens if turn is not None else 0,
         seed=turn.seed if turn is not None else chat.settings.seed,
         ttft=turn.ttft() if turn is not None else None,
+        reused=turn.stats.reused_tokens if turn is not None and turn.stats is not None else 0,
         rate=rates[0] if rates else None,
         rates=rates[1] if rates else None,
         rows=turn.samples if turn is not None else 0,
@@ -131,6 +133,9 @@ def _fields(now: Figures) -> list[_Field]:
         if now.rows > 1:
             rate.append(_dim("", f"{now.rate:.0f} tok/s") + _dim(", together ", total))
         rate.append(_dim("", f"{total} tok/s"))
+    ttft = [_dim("TTFT ", seconds(now.ttft))] if now.ttft is not None else []
+    if ttft and now.reused:
+        ttft.insert(0, ttft[0] + _dim(" reusing ", f"{now.reused:,}"))
     saved = now.saved if now.saved and now.rows > 1 else None
     return [
         _Field((model(40), model(26), model(16), model(12))),
@@ -141,10 +146,7 @@ def _fields(now: Figures) -> list[_Field]:
         _Field(
             (_dim("seed ", str(now.seed)) if now.seed is not None else nothing, nothing), right=True
         ),
-        _Field(
-            (_dim("TTFT ", seconds(now.ttft)) if now.ttft is not None else nothing, nothing),
-            right=True,
-        ),
+        _Field((*ttft, nothing), right=True),
         _Field((*rate, nothing) if rate else (nothing,), right=True),
         _Field(
             (
@@ -157,7 +159,7 @@ def _fields(now: Figures) -> list[_Field]:
     ]
 
 
-_RANKS = (3, 8, 4, 2, 8, 0, 7, 6, 5, 4, 2, 0, 0, 7)
+_RANKS = (3, 8, 4, 2, 8, 0, 7, 6, 6, 5, 4, 2, 0, 0, 7)
 """Which field takes its next shorter form, one step after the other, until the line fits."""
 
 

@@ -168,7 +168,7 @@ class FakeBackend:
         self._open.discard(row)
         self.say(RowFinished(self.ask.ask, row, reason, (CLOSE,), text))
 
-    def finish(self, reason: FinishReason = "stop") -> None:
+    def finish(self, reason: FinishReason = "stop", *, reused: int = 0) -> None:
         """End the rows that still run, and the ask."""
         for row in sorted(self._open):
             self.end_row(row, reason)
@@ -184,6 +184,7 @@ class FakeBackend:
                     row_tokens=counts,
                     saved_s=0.19 * (len(counts) - 1),
                     backend="SDPA",
+                    reused_tokens=reused,
                 ),
             )
         )

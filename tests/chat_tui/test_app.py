@@ -345,6 +345,19 @@ async def test_settings_reach_the_next_ask() -> None:
         assert (ask.params.top_k, ask.params.seed) == (None, 7)
 
 
+async def test_the_cache_is_reused_on_command_and_the_status_line_says_how_much() -> None:
+    async with running(size=(140, 30)) as run:
+        await run.send("/cache on")
+        assert "only what is new" in run.told
+        await run.send("Hello")
+        assert run.backend.ask.reuse_cache
+        run.backend.start()
+        run.backend.step("a", "b")
+        run.backend.finish(reused=37)
+        await run.settle()
+        assert "reusing 37" in str(run.app.status.render())
+
+
 async def test_another_model_is_loaded_by_name() -> None:
     async with running() as run:
         await run.send("/model other")
