@@ -12,7 +12,7 @@ whole list that was prefilled; over a conversation it only grows by appended tok
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 FinishReason = Literal["stop", "length", "context", "cancelled"]
 """Why a row ended: its stop token, `max_tokens`, the end of the context, or the user."""
@@ -31,12 +31,15 @@ class SamplingParams:
         top_k: sample among the k likeliest tokens; None is all of them.
         max_tokens: new tokens per row, forced ones included; None is what the context holds.
         seed: rows are seeded from (seed, row). None: a fresh one, told in `Started.seed`.
+        alternatives: likeliest tokens to report with each token (`TokenScore`); None reports no
+            scores at all.
     """
 
     temperatures: tuple[float, ...] = (DEFAULT_TEMPERATURE,)
     top_k: int | None = DEFAULT_TOP_K
     max_tokens: int | None = None
     seed: int | None = None
+    alternatives: int | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,10 @@ class Ask:
     Answered by `Started`, `Prefilling`..., `Stepped`..., one `RowFinished` per row and `Finished`;
     or by `Overflowed` or `Failed` alone. `ask` is the caller's number, repeated in every event that
     belongs to it.
+
+    `answer` begins all rows: ids to go on from, and `answer_text` behind them, which is encoded
+    here. They are the end of `Started.prompt_tokens`; the rows' own tokens come after them, and
+    the offsets of tool calls count from the beginning of the whole answer.
     """
 
     ask: int
@@ -110,6 +117,19 @@ class Ask:
     samples: int = 1
     params: SamplingParams = SamplingParams()
     reuse_cache: bool = False
+    answer: tuple[int, ...] = ()
+    answer_text: str = ""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How likely was each of `tokens` from place `start` (at least 1) on? Answered by `Scored` or
+    `Failed`."""
+
+    ask: int
+    tokens: tuple[int, ...]
+    start: int = 1
+    alternatives: int = 10
 
 
 @dataclass(frozen=True)
@@ -121,7 +141,7 @@ class Cancel:
     row: int | None = None
 
 
-Request = Load | Ask | Cancel
+Request = Load | Ask | Score | Cancel
 
 
 # Events: from the engine.
@@ -145,7 +165,9 @@ class Ready:
 @dataclass(frozen=True)
 class Started:
     """The prompt is known and the prefill begins. `preface_tokens` of it stand before the
-    conversation's own turns (the calculator's examples)."""
+    conversation's own turns (the system text, the calculator's examples). `answer` is the end of it
+    that every answer begins with, where the ask gave such a beginning, and `answer_text` its text.
+    """
 
     ask: int
     prompt_tokens: tuple[int, ...]
@@ -153,6 +175,8 @@ class Started:
     seed: int
     temperatures: tuple[float, ...]
     max_tokens: int
+    answer: tuple[int, ...] = ()
+    answer_text: str = ""
 
 
 @dataclass(frozen=True)
@@ -182,13 +206,44 @@ class ToolCall:
     done: bool
 
 
+class Alternative(NamedTuple):
+    """A token that could have stood there; `piece` are its bytes."""
+
+    token: int
+    piece: bytes
+    logprob: float
+
+
+class TokenScore(NamedTuple):
+    """What the model thought of one token, forced ones included.
+
+    Attributes:
+        piece: the token's bytes; a special token's name.
+        logprob: natural logarithm of its probability at temperature 1, before top-k.
+        sampled_logprob: the same in the distribution that was sampled from; None where the token
+            was forced or lies outside of it.
+        entropy: of the distribution at temperature 1, in nats.
+        rank: how many tokens were likelier.
+        alternatives: the likeliest tokens, likeliest first; probabilities as in `logprob`.
+    """
+
+    token: int
+    piece: bytes
+    logprob: float
+    sampled_logprob: float | None
+    entropy: float
+    rank: int
+    alternatives: tuple[Alternative, ...]
+
+
 @dataclass(frozen=True)
 class Stepped:
     """One token for each row that still runs; None in rows that have finished.
 
     `texts` are the characters that became complete with this token (a token may complete none, or
     several); `calls` maps a row to (index of the call in that row, call) for each call that changed
-    with this step.
+    with this step. `scores` has one entry per row where `SamplingParams.alternatives` asked for
+    them.
     """
 
     ask: int
@@ -196,6 +251,13 @@ class Stepped:
     masks: tuple[int | None, ...]
     texts: tuple[str, ...]
     calls: tuple[tuple[int, int, ToolCall], ...] = ()
+    scores: tuple[TokenScore | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scored:
+    ask: int
+    scores: tuple[TokenScore, ...]
 
 
 @dataclass(frozen=True)
@@ -276,6 +338,7 @@ Event = (
     | Started
     | Prefilling
     | Stepped
+    | Scored
     | RowFinished
     | Finished
     | Overflowed
