@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.errors import EngineError, ModelFileError
 from engine.loading import catalog
+from engine.memory import require_memory
 from engine.messages import ModelInfo
 from engine.models.base import Model
 from engine.tokenizer import Tokenizer
@@ -85,25 +86,18 @@ def _load_gguf(
     name: str, path: Path, device: torch.device, dtype: torch.dtype | None
 ) -> LoadedModel:
     from engine import chat_format
-    from engine.loading import families
-    from engine.loading.gguf import read_gguf
-    from engine.loading.llama import build_llama
-    from engine.loading.tensors import GGUFTensors
+    from engine.loading.gguf_model import load_gguf
 
-    file = read_gguf(path)
-    architecture = families.from_gguf(file.metadata)
-    tokenizer = Tokenizer.from_gguf(file.metadata)
-    source = GGUFTensors(file)
-    model = build_llama(architecture, source, device, dtype, gguf=True)
+    found = load_gguf(path, device, dtype)
     return _loaded(
         name,
         path,
-        model,
-        tokenizer,
-        chat_format.from_gguf(file.metadata, tokenizer),
-        family=architecture.family.name,
-        weight_types=source.formats(),
-        assumptions=architecture.assumptions,
+        found.model,
+        found.tokenizer,
+        chat_format.from_gguf(found.metadata, found.tokenizer),
+        family=found.family,
+        weight_types=found.weight_types,
+        assumptions=found.assumptions,
     )
 
 
@@ -113,13 +107,14 @@ def _load_folder(
     """A folder as `transformers` writes it: config.json, safetensors, tokenizer.json."""
     from engine import chat_format
     from engine.loading import families
-    from engine.loading.llama import build_llama
+    from engine.loading.llama import build_llama, kept_bytes
     from engine.loading.model_folder import read_json
     from engine.loading.safetensors import read_sharded
     from engine.loading.tensors import HubTensors
 
     architecture = families.from_config(read_json(path / "config.json"), path / "config.json")
     source = HubTensors(path, read_sharded(path), architecture.family.post_norms)
+    require_memory(str(path), kept_bytes(source, device, dtype), device)
     tokenizer = Tokenizer.from_tokenizer_json(path / "tokenizer.json")
     model = build_llama(architecture, source, device, dtype, gguf=False)
     return _loaded(

@@ -181,6 +181,13 @@ class GGUFFile:
     version: int
     metadata: Metadata
     tensors: dict[str, GGUFTensor]
+    mapped: mmap.mmap
+
+    def release(self) -> None:
+        """Give the pages back that were read so far: they count as this program's memory until the
+        system needs them. They can be read again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
@@ -204,7 +211,7 @@ def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
     entries = header.tensor_entries()
     data = np.frombuffer(mapped, np.uint8)[header.data_start(metadata) :]
     tensors = _tensors(path, entries, data, metadata)
-    return GGUFFile(path, header.version, metadata, tensors)
+    return GGUFFile(path, header.version, metadata, tensors, mapped)
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,19 @@ weights as they are kept, at most one of them is in memory in another form.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from itertools import groupby
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from engine.errors import ModelFileError
+from engine.loading import quants
 from engine.loading.families import Architecture
 from engine.loading.tensors import StoredTensor, TensorSource
+from engine.memory import return_freed
 from engine.models.base import Shape
 from engine.models.layers import (
     Biased,
@@ -35,7 +39,9 @@ from engine.models.llama import Block, Llama, Weights
 EIGHT_BIT = frozenset({"Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0"})
 """Formats that lose next to nothing in 8 bits with one scale per row."""
 
-_CHUNK = 1 << 22
+_T = TypeVar("_T")
+
+_CHUNK = 1 << 20
 """Weights of an output head that are brought to 8 bits at a time."""
 
 
@@ -46,14 +52,45 @@ def build_llama(
     dtype: torch.dtype | None,
     *,
     gguf: bool,
+    keep: Callable[[_T], _T] = lambda value: value,
+    keeps_dense: bool = True,
 ) -> Llama:
-    """The network. `gguf`: q, k and the norms are as llama.cpp's converter leaves them.
+    """The network.
+
+    Args:
+        gguf: q, k and the norms are as llama.cpp's converter leaves them.
+        keep: given each piece that is ready, returns it as it is to be held.
+        keeps_dense: whether 4-bit weights are also held in 16 bits.
 
     Raises:
         ModelFileError: a tensor that is missing, left over, of the wrong shape, of a format that is
             not supported, or with values that are not numbers.
     """
-    return _Builder(architecture, source, device, dtype, gguf).build()
+    return _Builder(architecture, source, device, dtype, gguf, keep, keeps_dense).build()
+
+
+def kept_bytes(source: TensorSource, device: torch.device, dtype: torch.dtype | None) -> int:
+    """About how many bytes the network takes, without a second copy of what is in 4 bits."""
+    integer_kernels = device.type == "cpu" and dtype is None
+    size = (dtype or torch.bfloat16).itemsize
+    total = 0
+    for tensor in source.tensors():
+        count = math.prod(tensor.shape)
+        # A code, and two bf16 for each 32 of them.
+        total += count * 5 // 8 if integer_kernels and _is_4bit(tensor) else count * size
+    return total
+
+
+def dense_bytes(source: TensorSource) -> int:
+    """The bytes of what is in 4 bits, in 16."""
+    return sum(2 * math.prod(tensor.shape) for tensor in source.tensors() if _is_4bit(tensor))
+
+
+def _is_4bit(tensor: StoredTensor) -> bool:
+    """Whether the 4-bit kernel can take it; it wants multiples of 16 outputs."""
+    return (
+        tensor.format in quants.SPLITS_4BIT and len(tensor.shape) == 2 and tensor.shape[0] % 16 == 0
+    )
 
 
 class _Builder:
@@ -64,12 +101,16 @@ class _Builder:
         device: torch.device,
         dtype: torch.dtype | None,
         gguf: bool,
+        keep: Callable[[Any], Any],
+        keeps_dense: bool,
     ) -> None:
         self.architecture = architecture
         self.source = source
         self.device = device
         self.dtype = dtype or torch.bfloat16
         self.integer_kernels = device.type == "cpu" and dtype is None
+        self.keep = keep
+        self.keeps_dense = keeps_dense
         self.pairs_up = not (gguf and architecture.family.pairs_in_gguf)
         self.norm_offset = 0.0 if gguf else architecture.family.norm_offset
 
@@ -84,7 +125,7 @@ class _Builder:
         tied = stored_head is None if a.tied is None else a.tied
         if not tied and stored_head is None:
             raise self.missing("output.weight")
-        embedding = self.dense([("token_embd.weight", vocab, a.n_embd)], 0)
+        embedding = self.kept(self.dense([("token_embd.weight", vocab, a.n_embd)], 0))
         frequencies = [rope.frequencies(a.head_dim) for rope in a.rope_kinds]
         # Llama 3's rope scaling, in GGUF files as divisors.
         if self.source.find("rope_freqs.weight") is not None:
@@ -93,9 +134,9 @@ class _Builder:
         weights = Weights(
             shape=Shape(a.n_layer, a.n_head, a.n_kv_head, a.head_dim, a.n_embd, vocab, a.context),
             embedding=embedding,
-            blocks=tuple(self.block(layer) for layer in range(a.n_layer)),
+            blocks=tuple(self.kept(self.block(layer)) for layer in range(a.n_layer)),
             norm=self.norm("output_norm"),
-            head=self.head(vocab, embedding if tied else None),
+            head=self.kept(self.head(vocab, embedding if tied else None)),
             frequencies=tuple(f.to(self.device) for f in frequencies),
             magnitudes=tuple(rope.magnitude for rope in a.rope_kinds),
             norm_eps=a.norm_eps,
@@ -109,6 +150,12 @@ class _Builder:
                 f" have, such as {left[0][:80]}: this variant is not supported."
             )
         return Llama(weights)
+
+    def kept(self, piece: _T) -> _T:
+        held: _T = self.keep(piece)
+        self.source.release()
+        return_freed()
+        return held
 
     def block(self, layer: int) -> Block:
         a, blk = self.architecture, f"blk.{layer}"
@@ -195,8 +242,7 @@ class _Builder:
         return products[0] if len(products) == 1 else Stacked(tuple(products))
 
     def is_4bit(self, name: str) -> bool:
-        stored = self.find(name)
-        return stored.format in ("Q4_0", "Q4_1", "Q4_K") and stored.shape[-1] % 32 == 0
+        return _is_4bit(self.find(name))
 
     def four_bit(self, parts: Sequence[tuple[str, int, int]], paired: int) -> Linear:
         pieces = []
@@ -211,7 +257,7 @@ class _Builder:
             torch.cat(tensors) if len(tensors) > 1 else tensors[0]
             for tensors in zip(*pieces, strict=True)
         )
-        return Int4Linear.pack(codes4, scales, minimums)
+        return Int4Linear.pack(codes4, scales, minimums, self.keeps_dense)
 
     def dense(self, parts: Sequence[tuple[str, int, int]], paired: int) -> Tensor:
         """Matrices (name, out, in) stacked, (sum of out, in), in the dtype of the activations."""
@@ -239,15 +285,13 @@ class _Builder:
         return self.product([(name, vocab, width)])
 
     def eight_bit(self, dense: Tensor) -> Linear:
-        rows = max(1, _CHUNK // dense.size(1))
-        parts = [
-            Int8Linear.quantise(dense[at : at + rows].float()) for at in range(0, len(dense), rows)
-        ]
-        return Int8Linear(
-            torch.cat([part.codes for part in parts]),
-            torch.cat([part.scales for part in parts]),
-            dense,
-        )
+        codes = torch.empty(dense.shape, dtype=torch.int8)
+        scales = torch.empty(len(dense), dtype=torch.bfloat16)
+        step = max(1, _CHUNK // dense.size(1))
+        for at in range(0, len(dense), step):
+            part = Int8Linear.quantise(dense[at : at + step].float())
+            codes[at : at + step], scales[at : at + step] = part.codes, part.scales
+        return Int8Linear(codes, scales, dense)
 
     def matrix(self, name: str, out: int, width: int) -> StoredTensor:
         stored = self.find(name)

@@ -52,6 +52,14 @@ class TensorSource(Protocol):
 
     def find(self, name: str) -> StoredTensor | None: ...
 
+    def tensors(self) -> Iterable[StoredTensor]:
+        """All of them, without counting them as asked for."""
+        ...
+
+    def release(self) -> None:
+        """What was read so far is not needed in memory any more."""
+        ...
+
     def left_over(self) -> list[str]:
         """The names, as in the file, of what `find` was never asked for."""
         ...
@@ -65,6 +73,7 @@ class GGUFTensors:
     """Of a GGUF file, whose names are the canonical ones."""
 
     def __init__(self, file: GGUFFile) -> None:
+        self._file = file
         self.path = file.path
         self._tensors = file.tensors
         self._unread = set(file.tensors)
@@ -73,6 +82,12 @@ class GGUFTensors:
         self._unread.discard(name)
         tensor = self._tensors.get(name)
         return None if tensor is None else _Quantised(tensor)
+
+    def tensors(self) -> Iterable[StoredTensor]:
+        return map(_Quantised, self._tensors.values())
+
+    def release(self) -> None:
+        self._file.release()
 
     def left_over(self) -> list[str]:
         return sorted(self._unread)
@@ -150,6 +165,12 @@ class HubTensors:
         self._unread.discard(theirs)
         tensor = self._tensors.get(theirs)
         return None if tensor is None else _Plain(tensor)
+
+    def tensors(self) -> Iterable[StoredTensor]:
+        return map(_Plain, self._tensors.values())
+
+    def release(self) -> None:
+        """Nothing is held: tensors are read when they are asked for."""
 
     def left_over(self) -> list[str]:
         return sorted(self._unread)

@@ -100,24 +100,29 @@ class Int4Linear:
     packed: Tensor
     scales_and_zeros: Tensor
     """bf16 (in / 32, out, 2)"""
-    dense: Tensor
-    """bf16 (out, in)"""
+    dense: Tensor | None
+    """bf16 (out, in); None where memory is short: then wide inputs take up to 4 times as long"""
 
     @classmethod
-    def pack(cls, codes: Tensor, scales: Tensor, minimums: Tensor) -> Int4Linear:
+    def pack(
+        cls, codes: Tensor, scales: Tensor, minimums: Tensor, keep_dense: bool = True
+    ) -> Int4Linear:
         """From codes 0..15 (out, in) and float32 scales and minimums (out, in / 32): w = scale *
         code + minimum."""
         zeros = minimums + 8 * scales
-        dense = codes.view(*scales.shape, GROUP) * scales[..., None] + minimums[..., None]
+        dense = None
+        if keep_dense:
+            whole = codes.view(*scales.shape, GROUP) * scales[..., None] + minimums[..., None]
+            dense = whole.view(codes.shape).to(torch.bfloat16)
         return cls(
             torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes.to(torch.int32), 1),
             torch.stack((scales, zeros), -1).transpose(0, 1).to(torch.bfloat16).contiguous(),
-            dense.view(codes.shape).to(torch.bfloat16),
+            dense,
         )
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = x.numel() // x.size(-1)
-        if rows > INT4_ROWS:
+        if rows > INT4_ROWS and self.dense is not None:
             return F.linear(x, self.dense)
         out: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
             x.view(rows, -1), self.packed, GROUP, self.scales_and_zeros
@@ -128,7 +133,8 @@ class Int4Linear:
         return self.packed.nbytes + self.scales_and_zeros.nbytes
 
     def parameters(self) -> int:
-        return self.dense.numel()
+        # Two codes in a byte.
+        return 2 * self.packed.numel()
 
 
 @dataclass(frozen=True)
