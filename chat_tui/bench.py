@@ -90,9 +90,9 @@ def _plan(
     plan = QUICK if quick else Plan()
     if suite == "gpu":
         plan = replace(GPU_PLAN, decode_tokens=64, repeats=3, turns=4) if quick else GPU_PLAN
-    given = {
-        "prompt_tokens": None if prompt_tokens is None else _numbers(prompt_tokens),
-        "rows": None if rows is None else _numbers(rows),
+    given: dict[str, object] = {
+        **_longest_with("prompt_tokens", "shared_prompt", prompt_tokens),
+        **_longest_with("rows", "shared_rows", rows),
         "decode_tokens": decode_tokens,
         "repeats": repeats,
         "limit_s": limit,
@@ -100,6 +100,14 @@ def _plan(
     }
     chosen = {name: value for name, value in given.items() if value is not None}
     return replace(plan, **chosen)  # type: ignore[arg-type]
+
+
+def _longest_with(name: str, shared: str, text: str | None) -> dict[str, object]:
+    """The shared prefill is measured at the largest of what was asked for."""
+    if text is None:
+        return {}
+    numbers = _numbers(text)
+    return {name: numbers, shared: max(numbers)}
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -317,7 +317,7 @@ class Suite:
         cases = self.cases()
         seconds = (plan.repeats + 1) * sum(_expected(case, machine) for case in cases)
         self.tell(
-            f"{len(cases)} cases, {plan.repeats} rounds and one to warm up:"
+            f"{len(cases)} cases, {plan.repeats} + 1 rounds, the first to warm up:"
             f" some {seconds:.0f} s, at most about {plan.limit_s:.0f} s."
         )
         rounds = self._measure(cases)
