@@ -17,10 +17,11 @@ from engine.memory import require_memory
 from engine.messages import ModelInfo
 from engine.models.base import Model
 from engine.tokenizer import Tokenizer
-from engine.tools import ToolDialect, dialect_for
+from engine.tools import NanochatTools, NoTools, ToolDialect, dialect_for
 
 if TYPE_CHECKING:
     from engine.chat_format import ChatFormat
+    from engine.loading.nanochat import NanochatCheckpoint
 
 Progress = Callable[[str, int, int], None]
 """(what, done, total) bytes of a download; `what` is one line."""
@@ -78,7 +79,7 @@ def load_model(
     if path.suffix == ".safetensors" and path.is_file():
         path = path.parent
     if (path / "config.json").is_file():
-        return _load_folder(name, path, where, how)
+        return _load_folder(name, path, where, how, assume or {})
     return _load_nanochat(name, path, where, how, assume or {})
 
 
@@ -95,6 +96,7 @@ def _load_gguf(
         found.model,
         found.tokenizer,
         chat_format.from_gguf(found.metadata, found.tokenizer),
+        dialect_for(found.tokenizer),
         family=found.family,
         weight_types=found.weight_types,
         assumptions=found.assumptions,
@@ -102,7 +104,11 @@ def _load_gguf(
 
 
 def _load_folder(
-    name: str, path: Path, device: torch.device, dtype: torch.dtype | None
+    name: str,
+    path: Path,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    assume: Mapping[str, object],
 ) -> LoadedModel:
     """A folder as `transformers` writes it: config.json, safetensors, tokenizer.json."""
     from engine import chat_format
@@ -112,7 +118,13 @@ def _load_folder(
     from engine.loading.safetensors import read_sharded
     from engine.loading.tensors import HubTensors
 
-    architecture = families.from_config(read_json(path / "config.json"), path / "config.json")
+    config = read_json(path / "config.json")
+    if config.get("model_type") == "nanochat":
+        from engine.loading.nanochat_port import load_port
+
+        port = load_port(path, config, device=device, dtype=dtype, assume=assume)
+        return _nanochat(name, port)
+    architecture = families.from_config(config, path / "config.json")
     source = HubTensors(path, read_sharded(path), architecture.family.post_norms)
     require_memory(str(path), kept_bytes(source, device, dtype), device)
     tokenizer = Tokenizer.from_tokenizer_json(path / "tokenizer.json")
@@ -123,6 +135,7 @@ def _load_folder(
         model,
         tokenizer,
         chat_format.from_folder(path, tokenizer),
+        dialect_for(tokenizer),
         family=architecture.family.name,
         weight_types=source.formats(),
         assumptions=architecture.assumptions,
@@ -136,17 +149,37 @@ def _load_nanochat(
     dtype: torch.dtype | None,
     assume: Mapping[str, object],
 ) -> LoadedModel:
-    from engine.chat_format import NanochatFormat
     from engine.loading.nanochat import load_checkpoint
 
-    checkpoint = load_checkpoint(path, device=device, dtype=dtype, assume=assume)
-    tokenizer = Tokenizer.from_nanochat_pickle(checkpoint.tokenizer_path)
+    return _nanochat(name, load_checkpoint(path, device=device, dtype=dtype, assume=assume))
+
+
+def _nanochat(name: str, checkpoint: NanochatCheckpoint) -> LoadedModel:
+    from engine.chat_format import NanochatFormat, PlainFormat, from_folder
+
+    path = checkpoint.tokenizer_path
+    if path.suffix == ".json":
+        tokenizer = Tokenizer.from_tokenizer_json(path)
+    else:
+        tokenizer = Tokenizer.from_nanochat_pickle(path)
+    chat_format: ChatFormat
+    tools: ToolDialect
+    if checkpoint.source == "base":
+        bos = tokenizer.special("<|bos|>")
+        note = "a base model, which knows no turns: it continues the text"
+        stops = [] if bos is None else [bos]
+        chat_format, tools = PlainFormat(tokenizer, bos, stops, note), NoTools()
+    elif path.suffix == ".json" and tokenizer.special("<|assistant_end|>") is None:
+        chat_format, tools = from_folder(path.parent, tokenizer), dialect_for(tokenizer)
+    else:
+        chat_format, tools = NanochatFormat(tokenizer), NanochatTools(tokenizer)
     return _loaded(
         name,
-        path,
+        checkpoint.path,
         checkpoint.model,
         tokenizer,
-        NanochatFormat(tokenizer),
+        chat_format,
+        tools,
         family="nanochat",
         weight_types=str(checkpoint.model.dtype).removeprefix("torch."),
         variant=checkpoint.variant,
@@ -160,6 +193,7 @@ def _loaded(
     model: Model,
     tokenizer: Tokenizer,
     chat_format: ChatFormat,
+    tools: ToolDialect,
     *,
     family: str,
     weight_types: str,
@@ -171,8 +205,9 @@ def _loaded(
             f"{path}: the tokenizer has {tokenizer.vocab_size} ids and the model only"
             f" {model.shape.vocab_size}: they do not belong together."
         )
-    tools = dialect_for(tokenizer)
     shape = model.shape
+    if chat_format.note:
+        assumptions += (f"Chat format: {chat_format.note}.",)
     backend = model.new_cache(1, 1).backend
     info = ModelInfo(
         name=name,
