@@ -19,10 +19,11 @@ from torch import Tensor
 from engine.errors import ContextOverflowError, EngineError
 from engine.kv_cache import Cache, KVCache, SharedPrefixCache
 from engine.load import LoadedModel
-from engine.messages import FinishReason, SamplingParams, ToolCall
+from engine.messages import FinishReason, SamplingParams, TokenScore, ToolCall
 from engine.reuse import Retained
 from engine.rows import Emitted, RowState
-from engine.sampling import Sampler, fresh_seed
+from engine.sampling import Sampler, fresh_seed, row_temperatures
+from engine.scoring import score
 from engine.tools import NoTools
 
 PREFILL_CHUNK = 512
@@ -40,6 +41,7 @@ class Step:
         tokens: the token column; None in a row that has finished.
         masks: the mask column: 1 sampled, 0 forced, None finished.
         texts: characters that became complete with this step, per row.
+        scores: per row, where `params.alternatives` asks for them.
         calls: (row, index, call) for each tool call that changed.
         finished: (row, reason, tail) for each row that ended with this step or was cancelled before
             it; `tail` is text that had been held back as an incomplete character.
@@ -50,6 +52,7 @@ class Step:
     texts: tuple[str, ...]
     calls: tuple[tuple[int, int, ToolCall], ...] = ()
     finished: tuple[tuple[int, FinishReason, str], ...] = ()
+    scores: tuple[TokenScore | None, ...] = ()
 
 
 class Cancellation:
@@ -88,6 +91,7 @@ class Engine:
         num_samples: int = 1,
         params: SamplingParams | None = None,
         *,
+        given: int = 0,
         tools: bool = True,
         reuse_cache: bool = False,
         cancellation: Cancellation | None = None,
@@ -101,6 +105,7 @@ class Engine:
         Args:
             tokens: the prompt, at least one id.
             params: `SamplingParams()` when None; a seed of None is a fresh one.
+            given: how many of the last `tokens` are the beginning of every answer.
             tools: answer the model's tool calls.
             reuse_cache: go on in the KV state that the last such call of this engine left behind,
                 as far as its tokens are those of this prompt, and leave one behind.
@@ -127,6 +132,8 @@ class Engine:
             RowState(index, self.loaded.tokenizer, dialect.reader(), stop_tokens)
             for index in range(num_samples)
         ]
+        for row in rows:
+            row.begin(tokens[len(tokens) - given :])
 
         cache: Cache
         reused = self._retained.take(tokens, context) if reuse_cache else None
@@ -153,7 +160,8 @@ class Engine:
                 if row.finish_reason is None:
                     row.finish_reason = _limit_reached(row, params.max_tokens, len(tokens), context)
             ended += [row for row in active if row.finish_reason]
-            yield _step(emitted, ended, num_samples)
+            scores = self._scores(logits, active, params, num_samples)
+            yield _step(emitted, ended, num_samples, scores)
 
             ended = [
                 row for row in active if not row.finish_reason and cancellation.covers(row.index)
@@ -216,6 +224,52 @@ class Engine:
                 on_prefill(start + len(chunk), len(tokens))
         return logits
 
+    @torch.inference_mode()
+    def _scores(
+        self, logits: Tensor, active: list[RowState], params: SamplingParams, num_samples: int
+    ) -> tuple[TokenScore | None, ...]:
+        """What the model thought of the tokens that the rows have just emitted."""
+        if params.alternatives is None:
+            return ()
+        temperatures = row_temperatures(params, num_samples)
+        scored = score(
+            logits,
+            [row.tokens[-1] for row in active],
+            self.loaded.tokenizer,
+            params.alternatives,
+            temperatures=[temperatures[row.index] if row.masks[-1] else None for row in active],
+            top_k=params.top_k,
+        )
+        of_row = dict(zip((row.index for row in active), scored, strict=True))
+        return tuple(of_row.get(index) for index in range(num_samples))
+
+    @torch.inference_mode()
+    def score(
+        self, tokens: Sequence[int], start: int = 1, alternatives: int = 10
+    ) -> list[TokenScore]:
+        """How likely was each of `tokens` from place `start` on, given those before it?
+
+        Raises:
+            ContextOverflowError, EngineError: as `generate`; also where `start` is not a place
+                behind the first token.
+        """
+        self._check(tokens, 1, SamplingParams())
+        if not 1 <= start <= len(tokens):
+            raise EngineError(f"Scores begin at a place from 1 to {len(tokens)}, not {start}.")
+        cache = self.model.new_cache(1, len(tokens))
+        scores: list[TokenScore] = []
+        for begin in range(0, len(tokens) - 1, PREFILL_CHUNK):
+            chunk = list(tokens[begin : min(begin + PREFILL_CHUNK, len(tokens) - 1)])
+            ids = torch.tensor([chunk], device=self.model.device)
+            # Logits at place i are about the token at place i + 1.
+            wanted = max(start - 1 - begin, 0)
+            logits = self.model.forward(ids, cache, all_positions=wanted < len(chunk))
+            if wanted < len(chunk):
+                targets = tokens[begin + wanted + 1 : begin + len(chunk) + 1]
+                tokenizer = self.loaded.tokenizer
+                scores += score(logits[0, wanted:], targets, tokenizer, alternatives)
+        return scores
+
     def _give_to_rows(self, prompt: KVCache, num_samples: int) -> Cache:
         """The prompt's KV state for all rows: shared on a CPU, where a copy costs more than it
         saves; copied where memory is fast and the attention kernels want plain rows."""
@@ -240,7 +294,12 @@ def _limit_reached(
     return None
 
 
-def _step(emitted: dict[int, Emitted], finished: list[RowState], num_samples: int) -> Step:
+def _step(
+    emitted: dict[int, Emitted],
+    finished: list[RowState],
+    num_samples: int,
+    scores: tuple[TokenScore | None, ...] = (),
+) -> Step:
     columns = [emitted.get(index) for index in range(num_samples)]
     return Step(
         tokens=tuple(None if cell is None else cell.token for cell in columns),
@@ -248,4 +307,5 @@ def _step(emitted: dict[int, Emitted], finished: list[RowState], num_samples: in
         texts=tuple("" if cell is None else cell.text for cell in columns),
         calls=tuple((row, *cell.call) for row, cell in emitted.items() if cell.call),
         finished=tuple((row.index, row.finish_reason or "stop", row.flush()) for row in finished),
+        scores=scores,
     )

@@ -21,12 +21,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prompt:
-    """`tokens` to prefill, of which the first `preface` stand before the conversation's own turns;
-    `sizes` are the tokens of each past exchange, oldest first, and of the new message."""
+    """What is prefilled.
+
+    Attributes:
+        tokens: all of it.
+        preface: how many of them stand before the conversation's own turns.
+        sizes: tokens of each past exchange, oldest first, and of the new message.
+        answer: the end of `tokens`, where a beginning of the answer is given.
+    """
 
     tokens: list[int]
     preface: int
     sizes: tuple[int, ...]
+    answer: list[int]
 
 
 def build_prompt(
@@ -35,8 +42,11 @@ def build_prompt(
     text: str,
     system: str | None = None,
     tools: bool = True,
+    answer: Sequence[int] = (),
+    answer_text: str = "",
 ) -> Prompt:
-    """The prompt that asks `text` after `history`, ending where the answer begins."""
+    """The prompt that asks `text` after `history`, ending where the answer begins, or behind what
+    is given of it: ids, and text after them."""
     chat_format, encode = loaded.chat_format, loaded.tokenizer.encode
     examples = loaded.tools.examples(text) if tools else ()
     taught = [Turn(example.user, encode(example.answer)) for example in examples]
@@ -44,12 +54,14 @@ def build_prompt(
         Turn(turn.user, encode(turn.text) if turn.tokens is None else turn.tokens)
         for turn in history
     ]
-    tokens = chat_format.render([*taught, *past], text, system)
+    given = [*answer, *encode(answer_text)]
+    tokens = [*chat_format.render([*taught, *past], text, system), *given]
 
     users = [*(turn.user for turn in past), text]
     sizes = [len(chat_format.following(user)) for user in users]
     for place, turn in enumerate(past):
         sizes[place] += len(turn.answer) + len(chat_format.closing(turn.answer))
+    sizes[-1] += len(given)
     # What the turns do not account for stands before them. A format that writes the first message
     # in its own way (a system text inside it) may be some tokens off here, not in `tokens`.
-    return Prompt(tokens, max(0, len(tokens) - sum(sizes)), tuple(sizes))
+    return Prompt(tokens, max(0, len(tokens) - sum(sizes)), tuple(sizes), given)

@@ -4,6 +4,7 @@ ended."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.messages import FinishReason, ToolCall
@@ -34,6 +35,22 @@ class RowState:
         self._tools = tools
         self._stop_tokens = stop_tokens
         self._text_length = 0
+
+    def begin(self, given: Sequence[int]) -> str:
+        """Follow ids that the answer begins with. They are in the prompt already, so nothing is
+        emitted; but a tool call that they leave open goes on. Returns their text."""
+        begun = ""
+        for token in given:
+            if self.forced_tokens and self.forced_tokens[0] == token:
+                self.forced_tokens.popleft()
+            elif self.forced_tokens:
+                self.forced_tokens.clear()
+                self._tools.interrupt()
+            text = self._decoder.push(token)
+            self.forced_tokens.extend(self._tools.push(token, self._text_length, text))
+            self._text_length += len(text)
+            begun += text
+        return begun
 
     def push(self, sampled: int) -> Emitted:
         """Emit the next token: the head of the forced queue, else what was sampled."""

@@ -5,9 +5,10 @@ that the row emits and answers with the ids to force next, mostly none. There is
 calculator (`engine/calculator.py`).
 
 - `NanochatTools`: `<|python_start|>12*7<|python_end|>`, forced back
-  `<|output_start|>84<|output_end|>`. - `NotationTools`, for models without such tokens: GSM8K's
-  notation in text (Cobbe et al. 2021), `<<12*7=`, forced back `84>>`. It is taught by a few short
-  turns that stand before the conversation.
+  `<|output_start|>84<|output_end|>`.
+- `NotationTools`, for models without such tokens: GSM8K's notation in text (Cobbe et al. 2021),
+  `<<12*7=`, forced back `84>>`. It is taught by a few short turns that stand before the
+  conversation.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ class ToolReader(Protocol):
         text. Returns the ids to force next."""
         ...
 
+    def interrupt(self) -> None:
+        """What was to be forced will not be: other tokens stand in its place."""
+        ...
+
 
 class ToolDialect(Protocol):
     name: str
@@ -69,6 +74,9 @@ class _NoReader:
 
     def push(self, token: int, start: int, text: str) -> Sequence[int]:
         return ()
+
+    def interrupt(self) -> None:
+        pass
 
 
 class NanochatTools:
@@ -104,6 +112,11 @@ class _Reader:
         self._draining = len(ids)
         self._update(result=result)
         return ids
+
+    def interrupt(self) -> None:
+        if self._draining:
+            self._draining = 0
+            self._update(done=True)
 
     def _drain(self, end: int) -> None:
         self._draining -= 1

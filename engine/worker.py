@@ -37,6 +37,8 @@ from engine.messages import (
     Request,
     RowFinished,
     SamplingParams,
+    Score,
+    Scored,
     Started,
     Stats,
     Stepped,
@@ -54,10 +56,13 @@ def main() -> None:
     Worker(events).serve(requests)
 
 
+NO_MODEL = "No model is loaded: load one first."
+
+
 class Worker:
     def __init__(self, events: BinaryIO) -> None:
         self._events = events
-        self._queue: queue.SimpleQueue[Load | Ask] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Load | Ask | Score] = queue.SimpleQueue()
         self._cancelled_asks: set[int] = set()
         self._running: tuple[int, Cancellation] | None = None
         self._lock = threading.Lock()
@@ -70,6 +75,8 @@ class Worker:
             try:
                 if isinstance(request, Load):
                     self._load(request)
+                elif isinstance(request, Score):
+                    self._score(request)
                 else:
                     self._ask(request)
             except EngineError as error:
@@ -109,8 +116,8 @@ class Worker:
         except BrokenPipeError:
             os._exit(0)
 
-    def _failed(self, request: Load | Ask, message: str) -> None:
-        self._send(Failed(request.ask if isinstance(request, Ask) else None, message))
+    def _failed(self, request: Load | Ask | Score, message: str) -> None:
+        self._send(Failed(None if isinstance(request, Load) else request.ask, message))
 
     def _load(self, request: Load) -> None:
         from engine.loading import catalog
@@ -135,10 +142,17 @@ class Worker:
         _warm_up(self._engine)
         self._send(Ready(loaded.info))
 
+    def _score(self, request: Score) -> None:
+        if self._engine is None:
+            self._send(Failed(request.ask, NO_MODEL))
+            return
+        scores = self._engine.score(request.tokens, request.start, request.alternatives)
+        self._send(Scored(request.ask, tuple(scores)))
+
     def _ask(self, request: Ask) -> None:
         arrived = time.perf_counter()
         if self._engine is None:
-            self._send(Failed(request.ask, "No model is loaded: load one first."))
+            self._send(Failed(request.ask, NO_MODEL))
             return
         from engine.generate import Cancellation
         from engine.prompt import build_prompt
@@ -147,7 +161,15 @@ class Worker:
         loaded, params = self._engine.loaded, request.params
         context = loaded.model.shape.context
         seed = fresh_seed() if params.seed is None else params.seed
-        prompt = build_prompt(loaded, request.history, request.text, request.system, request.tools)
+        prompt = build_prompt(
+            loaded,
+            request.history,
+            request.text,
+            request.system,
+            request.tools,
+            request.answer,
+            request.answer_text,
+        )
         if len(prompt.tokens) >= context:
             self._send(Overflowed(request.ask, len(prompt.tokens), context, prompt.sizes))
             return
@@ -160,6 +182,8 @@ class Worker:
                 seed,
                 row_temperatures(params, request.samples),
                 room if params.max_tokens is None else min(room, params.max_tokens),
+                tuple(prompt.answer),
+                loaded.tokenizer.decode(prompt.answer),
             )
         )
         cancellation = Cancellation()
@@ -174,12 +198,13 @@ class Worker:
                 prompt.tokens,
                 request.samples,
                 replace(params, seed=seed),
+                given=len(prompt.answer),
                 tools=request.tools,
                 reuse_cache=request.reuse_cache,
                 cancellation=cancellation,
                 on_prefill=lambda done, total: self._prefilled(request.ask, done, total, timing),
             )
-            answers: list[list[int]] = [[] for _ in range(request.samples)]
+            answers = [list(prompt.answer) for _ in range(request.samples)]
             for step in steps:
                 timing.step(step.tokens)
                 for answer, token in zip(answers, step.tokens, strict=True):
@@ -187,7 +212,14 @@ class Worker:
                         answer.append(token)
                 if any(token is not None for token in step.tokens):
                     self._send(
-                        Stepped(request.ask, step.tokens, step.masks, step.texts, step.calls)
+                        Stepped(
+                            request.ask,
+                            step.tokens,
+                            step.masks,
+                            step.texts,
+                            step.calls,
+                            step.scores,
+                        )
                     )
                 for row, reason, tail in step.finished:
                     closing = tuple(loaded.chat_format.closing(answers[row]))

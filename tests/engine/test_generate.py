@@ -326,3 +326,106 @@ def test_the_same_prompt_again_runs_its_last_token_again(smollm2_path):
     params = SamplingParams((0.0,), max_tokens=6)
     runs = [rows_of(list(engine.generate(prompt, 2, params, reuse_cache=True)), 2) for _ in "ab"]
     assert runs[0] == runs[1]
+
+
+# Scores, and answers whose beginning is given.
+
+
+def test_scores_are_those_of_the_full_distribution(noise):
+    params = SamplingParams((0.0, 0.8), top_k=5, max_tokens=12, seed=3, alternatives=4)
+    steps = list(Engine(noise).generate(PROMPT, 2, params, tools=False))
+    for row, temperature in ((0, 0.0), (1, 0.8)):
+        tokens = rows_of(steps, 2)[row]
+        logits = noise.logits([*PROMPT, *tokens])[len(PROMPT) - 1 :]
+        for place, token in enumerate(tokens):
+            score = steps[place].scores[row]
+            logprobs = logits[place].log_softmax(-1)
+            assert score.token == token
+            assert score.piece == noise.tokenizer.token_bytes(token)
+            assert score.logprob == pytest.approx(float(logprobs[token]), abs=1e-4)
+            assert score.rank == int((logprobs > logprobs[token]).sum())
+            entropy = -float((logprobs.exp() * logprobs).sum())
+            assert score.entropy == pytest.approx(entropy, abs=1e-4)
+            best = logprobs.topk(4)
+            assert [other.token for other in score.alternatives] == best.indices.tolist()
+            assert [other.logprob for other in score.alternatives] == pytest.approx(
+                best.values.tolist(), abs=1e-4
+            )
+            if temperature:
+                kept = logits[place].topk(5)
+                drawn = (kept.values / temperature).log_softmax(-1)
+                at = kept.indices.tolist().index(token)
+                assert score.sampled_logprob == pytest.approx(float(drawn[at]), abs=1e-4)
+            else:
+                assert score.sampled_logprob == 0.0
+
+
+def test_nothing_is_scored_unless_asked_for(noise):
+    steps = Engine(noise).generate(PROMPT, 2, SamplingParams(max_tokens=2))
+    assert [step.scores for step in steps] == [(), ()]
+
+
+def test_forced_tokens_are_scored_but_were_not_sampled():
+    case = script_case("valid")
+    params = SamplingParams((1.0,), max_tokens=64, alternatives=2)
+    steps = list(ScriptedEngine(case["rows"]).generate(case["prompt"], 1, params))
+    for step in steps:
+        assert step.scores[0].logprob < 0
+        assert (step.scores[0].sampled_logprob is None) == (step.masks == (0,))
+
+
+def script_case(name: str) -> dict:
+    return next(case for case in SCRIPTS["cases"] if case["name"] == name)
+
+
+def test_given_tokens_are_scored_in_one_pass(noise, monkeypatch):
+    monkeypatch.setattr("engine.generate.PREFILL_CHUNK", 64)
+    tokens = [*PROMPT, *([65, 66, 67] * 60)]
+    scores = Engine(noise).score(tokens, start=5, alternatives=3)
+    logprobs = noise.logits(tokens).log_softmax(-1)
+    assert [score.token for score in scores] == tokens[5:]
+    for place in (5, 6, 63, 64, 65, 128, len(tokens) - 1):
+        expected = float(logprobs[place - 1, tokens[place]])
+        assert scores[place - 5].logprob == pytest.approx(expected, abs=1e-4)
+
+
+def test_an_answer_goes_on_from_a_given_beginning(noise):
+    greedy = SamplingParams((0.0,), max_tokens=20)
+    (whole,) = rows_of(list(Engine(noise).generate(PROMPT, 1, greedy, tools=False)), 1)
+    begun = [*PROMPT, *whole[:8]]
+    rest = SamplingParams((0.0,), max_tokens=12)
+    steps = list(Engine(noise).generate(begun, 3, rest, given=8, tools=False))
+    assert rows_of(steps, 3) == [whole[8:]] * 3
+
+
+def test_a_tool_call_that_a_given_beginning_leaves_open_goes_on():
+    special = SCRIPTS["special_tokens"]
+    start, end = special["python_start"], special["python_end"]
+    opened, closed = special["output_start"], special["output_end"]
+    # Cut inside the expression: the end of it still forces the result.
+    engine = ScriptedEngine([[ord("7"), end]])
+    begun = [65, start, ord("2"), ord("*")]
+    steps = list(engine.generate([1, *begun], 1, SamplingParams(max_tokens=6), given=4))
+    assert [(s.tokens[0], s.masks[0]) for s in steps] == [
+        (ord("7"), 1),
+        (end, 1),
+        (opened, 0),
+        (ord("1"), 0),
+        (ord("4"), 0),
+        (closed, 0),
+    ]
+    # The call covers the whole answer's characters, those of the beginning included.
+    (row, index, call) = steps[-1].calls[-1]
+    assert (row, index, call.start, call.expression, call.result) == (0, 0, 1, "2*7", "14")
+    # Cut inside the result: the rest of it is forced.
+    begun = [start, ord("2"), ord("*"), ord("7"), end, opened, ord("1")]
+    steps = list(
+        ScriptedEngine([[66]]).generate([1, *begun], 1, SamplingParams(max_tokens=3), given=7)
+    )
+    assert [s.tokens[0] for s in steps] == [ord("4"), closed, ord(".")]
+    # Another token in the place of the result: nothing more is forced.
+    begun[-1] = ord("9")
+    steps = list(
+        ScriptedEngine([[66]]).generate([1, *begun], 1, SamplingParams(max_tokens=2), given=7)
+    )
+    assert [s.masks[0] for s in steps] == [1, 1]

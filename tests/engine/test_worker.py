@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ from engine.messages import (
     Ready,
     RowFinished,
     SamplingParams,
+    Score,
+    Scored,
     Started,
     Stepped,
 )
@@ -195,6 +198,37 @@ def test_reusing_the_cache_prefills_only_what_is_new(backend):
             assert finished.stats.reused_tokens == 0
             held = len(started.prompt_tokens) + len(tokens) - 1
     assert finished.stats.reused_tokens == held
+
+
+def test_an_answer_is_begun_with_ids_and_text(backend):
+    backend.send(Ask(120, "What is 4821 - 977?", params=GREEDY))
+    tokens, _, text = answer(until(backend, Finished))
+    begun = Ask(121, "What is 4821 - 977?", answer=tuple(tokens[:3]), answer_text=" <<2*3=")
+    backend.send(replace(begun, params=GREEDY))
+    events = until(backend, Finished)
+    (started,) = of(Started, events)
+    assert started.answer[:3] == tuple(tokens[:3])
+    assert started.prompt_tokens[-len(started.answer) :] == started.answer
+    assert started.answer_text.endswith(" <<2*3=")
+    assert text.startswith(started.answer_text.removesuffix(" <<2*3="))
+    assert answer(events)[2].startswith("6>>")
+
+
+def test_given_tokens_are_scored(backend):
+    backend.send(Ask(130, "Hello there!", params=replace(GREEDY, alternatives=3)))
+    events = until(backend, Finished)
+    assert all(
+        step.scores[0].alternatives[0].token == step.tokens[0] for step in of(Stepped, events)
+    )
+    (started,) = of(Started, events)
+    backend.send(Score(131, started.prompt_tokens, start=started.preface_tokens, alternatives=2))
+    (scored,) = of(Scored, until(backend, Scored))
+    own = started.prompt_tokens[started.preface_tokens :]
+    assert tuple(score.token for score in scored.scores) == own
+    assert b"Hello" in [score.piece for score in scored.scores]
+    backend.send(Score(132, (1,), start=5))
+    (failed,) = of(Failed, until(backend, Failed))
+    assert failed.ask == 132
 
 
 def test_a_prompt_that_does_not_fit_is_told_before_anything_runs(backend):
