@@ -1,6 +1,7 @@
 """Names to files: what `--model` takes, and the models that this program can fetch by itself.
 
-    path = resolve("smollm2", progress)       # a catalogue name (fetched on first use) or a path
+    path = resolve("smollm2", progress)       # a catalogue name (fetched on first use), a path,
+                                              # a nanochat's name or a repository on the hub
     path = find("smollm2")                    # only if it is already here; reads no weights
     for model in CATALOG.values(): ...        # what can be fetched
 
@@ -30,7 +31,7 @@ from types import MappingProxyType
 from filelock import FileLock, Timeout
 
 from engine.errors import DownloadError, ModelFileError
-from engine.loading import nanochat_paths
+from engine.loading import hub, nanochat_paths
 from engine.loading.download import HubFile, Origin, Progress, Wheel, receive, unpack
 from engine.paths import cache_dir, private_folder
 
@@ -104,12 +105,15 @@ def models_dir() -> Path:
 
 
 def resolve(name: str, progress: Progress) -> Path:
-    """The file or folder that `--model NAME` means. A catalogue model is fetched if need be.
+    """The file or folder that `--model NAME` means. A catalogue model, or one on the hub, is
+    fetched if need be.
 
-    A catalogue name wins over a file of that name: `./smollm2` is the file.
+    A catalogue name wins over a file of that name: `./smollm2` is the file; a file wins over a
+    repository on the hub: `hf:org/name` is that.
 
     Raises:
-        ModelFileError: it is neither a known name nor an existing path.
+        ModelFileError: it is neither a known name nor an existing path nor the name of a
+            repository.
         DownloadError: it is known and could not be fetched.
     """
     for look_up in _LOOK_UPS:
@@ -189,6 +193,7 @@ _LOOK_UPS: tuple[Callable[[str, Progress], Path | None], ...] = (
     _from_catalog,
     _from_nanochat,
     _from_path,
+    hub.resolve,
 )
 
 

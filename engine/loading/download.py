@@ -143,10 +143,47 @@ def receive(origin: Origin, folder: Path, what: str, progress: Progress) -> Path
     Raises:
         DownloadError: nothing came; the message is the program's last word, one line.
     """
-    into, temporary, log = folder / "into", folder / "tmp", folder / "log"
+    into = folder / "into"
     into.mkdir()
-    temporary.mkdir()
     command = [part.replace("{into}", str(into)) for part in origin.command]
+    run_watched(
+        command, folder, lambda: bytes_below(folder), what, origin.size, progress, hub_cache=False
+    )
+    found = [path for path in into.rglob("*") if path.as_posix().endswith(origin.suffix)]
+    if len(found) != 1:
+        raise DownloadError(f"instead of one *{origin.suffix} it brought {len(found)}")
+    progress(what, origin.size, origin.size)
+    return found[0]
+
+
+def run_watched(
+    command: list[str],
+    folder: Path,
+    measure: Callable[[], int],
+    what: str,
+    total: int,
+    progress: Progress,
+    *,
+    hub_cache: bool = True,
+) -> None:
+    """Run a program that downloads, to its end or until `progress` raises.
+
+    Args:
+        folder: its working directory, which is empty and ours; its temporary files and what it
+            prints stay in there.
+        measure: how many bytes have arrived.
+        hub_cache: it writes into the hub client's own cache, and should do that its own way.
+
+    Raises:
+        DownloadError: it failed; the message is its last word, one line.
+    """
+    temporary, log = folder / "tmp", folder / "log"
+    temporary.mkdir()
+    environment = _environment(temporary)
+    if hub_cache:
+        del environment["HF_HUB_DISABLE_XET"]
+        if "HF_HUB_DISABLE_XET" in os.environ:
+            environment["HF_HUB_DISABLE_XET"] = os.environ["HF_HUB_DISABLE_XET"]
     with log.open("wb") as output:
         program = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _LIFELINE, *command],
@@ -155,23 +192,18 @@ def receive(origin: Origin, folder: Path, what: str, progress: Progress) -> Path
             stderr=subprocess.STDOUT,
             # `-m` and `-c` import from the working directory first: not from one that others fill.
             cwd=folder,
-            env=_environment(temporary),
+            env=environment,
             # Ctrl-C is for us to hear; then we end the download.
             start_new_session=True,
         )
     try:
         while program.poll() is None:
-            progress(what, min(_bytes_below(folder), origin.size), origin.size)
+            progress(what, min(measure(), total), total)
             time.sleep(_POLL_S)
     finally:
         _end(program)
     if program.returncode != 0:
         raise DownloadError(_last_word(log) or f"it ended with code {program.returncode}")
-    found = [path for path in into.rglob("*") if path.as_posix().endswith(origin.suffix)]
-    if len(found) != 1:
-        raise DownloadError(f"instead of one *{origin.suffix} it brought {len(found)}")
-    progress(what, origin.size, origin.size)
-    return found[0]
 
 
 def unpack(
@@ -230,7 +262,7 @@ def _end(program: subprocess.Popen[bytes]) -> None:
         program.wait()
 
 
-def _bytes_below(folder: Path) -> int:
+def bytes_below(folder: Path) -> int:
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -103,7 +103,8 @@ def tokenizer_path(model: Path) -> Path:
         ModelFileError: it is in none of these places.
     """
     folder = model.resolve().parent
-    places = [folder, folder.parent]
+    # Also where the model is a link: the hub client's cache is made of those.
+    places = [model.absolute().parent, model.absolute().parent.parent, folder, folder.parent]
     if source_of(model):
         places.append(folder.parent.parent)
     places.append(base_directory())

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import ModelFileError
+from engine.loading.model_folder import safetensors_files
 
 MAX_HEADER = 100 << 20
 """The format's own limit."""
@@ -40,8 +41,6 @@ SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1} 
     **dict.fromkeys(("I32", "U32", "F32"), 4),
     **dict.fromkeys(("I64", "U64", "F64"), 8),
 }
-
-INDEX = "model.safetensors.index.json"
 
 _CHUNK = 4 << 20
 """Bytes read at a time where values are converted."""
@@ -172,39 +171,3 @@ def read_sharded(folder: Path) -> dict[str, SafeTensor]:
                 )
             tensors[name] = tensor
     return tensors
-
-
-def safetensors_files(folder: Path) -> list[Path]:
-    """The files that hold a folder's tensors; none where it has no safetensors."""
-    index = folder / INDEX
-    if index.is_file():
-        return _indexed(index)
-    whole = folder / "model.safetensors"
-    if whole.is_file():
-        return [whole]
-    found = sorted(folder.glob("*.safetensors"))
-    if len(found) > 1 and not all("-of-" in file.name for file in found):
-        raise ModelFileError(
-            f"{folder}: there are {len(found)} safetensors files in it and no index that says"
-            f" which of them are the model ({INDEX})."
-        )
-    return found
-
-
-def _indexed(index: Path) -> list[Path]:
-    try:
-        document = json.loads(index.read_text("utf-8"))
-        names = sorted(set(document["weight_map"].values()))
-        if not all(isinstance(name, str) and Path(name).name == name for name in names):
-            raise ValueError
-    except OSError as error:
-        raise ModelFileError(f"{index} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ModelFileError(f"{index} is broken; download it again.") from None
-    missing = [name for name in names if not (index.parent / name).is_file()]
-    if missing:
-        raise ModelFileError(
-            f"{index.parent}: {missing[0]} is missing ({len(missing)} of {len(names)} files);"
-            " download the model again."
-        )
-    return [index.parent / name for name in names]
