@@ -1,0 +1,69 @@
+"""Which weights an answer came from: enough to find them again, and to tell two files apart.
+
+`Model.of(info)` is made once per load from what the engine says; every answer refers to one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.messages import ModelInfo
+
+_SAMPLED = 1 << 20
+"""Bytes hashed at either end of a file: a whole 16 GB file would take a core for half a minute."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's identity.
+
+    Attributes:
+        name: as the engine calls it.
+        path: of its file or folder; empty for one that is not here.
+        variant: what distinguishes it within its family, in words.
+        size: bytes of the file, or of the folder's files.
+        fingerprint: SHA-256 of the size, the first and the last MiB (of each file, in order);
+            empty where nothing could be read.
+        dtype, device: how it ran.
+    """
+
+    name: str
+    path: str = ""
+    variant: str = ""
+    size: int = 0
+    fingerprint: str = ""
+    dtype: str = ""
+    device: str = ""
+
+    @classmethod
+    def of(cls, info: ModelInfo) -> Model:
+        """The identity of a model that has just been loaded; reads a few MiB of its file."""
+        size, fingerprint = _fingerprint(Path(info.path)) if info.path else (0, "")
+        return cls(info.name, info.path, info.variant, size, fingerprint, info.dtype, info.device)
+
+    def speaks_with(self, other: Model) -> bool:
+        """Whether `other`'s token ids mean the same here. How a model ran does not matter."""
+        return (self.name, self.fingerprint) == (other.name, other.fingerprint)
+
+
+def _fingerprint(path: Path) -> tuple[int, str]:
+    """Size and hash; (0, "") where the path is not to be read."""
+    digest, total = hashlib.sha256(), 0
+    try:
+        files = (
+            sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+        )
+        for place in files:
+            with open(place, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                total += size
+                digest.update(size.to_bytes(8, "little"))
+                digest.update(file.read(_SAMPLED))
+                file.seek(max(size - _SAMPLED, min(size, _SAMPLED)))
+                digest.update(file.read())
+    except OSError:
+        return 0, ""
+    return total, digest.hexdigest()
