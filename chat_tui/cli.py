@@ -14,6 +14,7 @@ import typer
 
 from chat_tui import __version__
 from chat_tui.bench import bench
+from chat_tui.models import models
 from chat_tui.settings import MAX_SAMPLES, Settings
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 
 app.command()(bench)
+app.add_typer(models)
 
 _DEFAULTS = Settings()
 _USAGE_ERROR = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
@@ -64,7 +66,7 @@ def _temperatures(text: str) -> tuple[float, ...]:
     return values
 
 
-def _assumption(text: str) -> tuple[str, object]:
+def assumption(text: str) -> tuple[str, object]:
     key, equals, value = text.partition("=")
     if not (key and equals):
         raise typer.BadParameter(f"{text!r} is not KEY=VALUE, as in softcap=20.")
@@ -156,7 +158,7 @@ def chat(
         device=device,
         dtype=dtype,
         threads=threads,
-        assume=tuple(_assumption(text) for text in assume or ()),
+        assume=tuple(assumption(text) for text in assume or ()),
     )
     from chat_tui.backends.local import LocalBackend
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from chat_tui.backends.local import LocalBackend
+from chat_tui.download_progress import DownloadProgress
 from chat_tui.rendering.sanitise import sanitise
 from chat_tui.settings import Settings
 from engine.messages import (
@@ -123,10 +124,10 @@ def _events(backend: LocalBackend) -> Iterator[Event]:
 
 
 def _wait_until_ready(events: Iterator[Event]) -> None:
-    progress = _Progress()
+    progress = DownloadProgress()
     for event in events:
         if isinstance(event, Loading):
-            progress.show(event)
+            progress.show(event.what, event.done, event.total)
         elif isinstance(event, Ready):
             progress.close()
             return
@@ -292,32 +293,3 @@ class _Stdin:
 def _is_pipe_or_file(descriptor: int) -> bool:
     mode = os.fstat(descriptor).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
-
-
-class _Progress:
-    """Downloads on stderr: a bar on a terminal, a line per quarter in a log, nothing where nothing
-    is fetched."""
-
-    WIDTH = 24
-
-    def __init__(self) -> None:
-        self._what = ""
-        self._quarter = -1
-        self._bar = sys.stderr.isatty()
-
-    def show(self, event: Loading) -> None:
-        if not event.total:
-            return
-        part = min(1.0, event.done / event.total)
-        if self._bar:
-            full = round(part * self.WIDTH)
-            bar = "█" * full + "░" * (self.WIDTH - full)
-            sys.stderr.write(f"\r\x1b[K{bar} {part:4.0%}  {event.what}")
-        elif (event.what, int(part * 4)) != (self._what, self._quarter):
-            sys.stderr.write(f"{part:4.0%}  {event.what}\n")
-        self._what, self._quarter = event.what, int(part * 4)
-        sys.stderr.flush()
-
-    def close(self) -> None:
-        if self._bar and self._what:
-            sys.stderr.write("\n")

@@ -229,6 +229,7 @@ def _loaded(
         tool_dialect=tools.name,
         chat_format=chat_format.name,
         variant=variant,
+        stop_tokens=tuple(tokenizer.decode([id]) for id in sorted(chat_format.stop_tokens)),
         assumptions=assumptions,
     )
     return LoadedModel(model, tokenizer, chat_format, tools, info)

@@ -23,7 +23,7 @@ def smollm2_path(session_home: Path) -> Path:
     finally:
         os.environ["CHAT_TUI_HOME"] = chosen
     models = session_home / "cache" / "models"
-    models.mkdir(parents=True, mode=0o700)
+    models.mkdir(parents=True, mode=0o700, exist_ok=True)
     for file in (path, *path.parent.glob(path.name + ".*")):
         (models / file.name).symlink_to(file)
     return path

@@ -1,0 +1,177 @@
+"""`chat-tui models`: which models there are, what one of them is, and fetching one.
+
+    chat-tui models list                  the catalogue, nanochats and the hub's cache; no torch
+    chat-tui models show smollm2          everything that is known of it, assumptions included
+    chat-tui models pull org/name         fetch it, or what is newer of it
+
+Each takes `--json` and prints one document to stdout; progress goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chat_tui.download_progress import DownloadProgress
+from chat_tui.settings import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from engine.messages import ModelInfo
+
+models = typer.Typer(
+    name="models",
+    help="List models, show what one of them is, fetch one.",
+    invoke_without_command=True,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Name = Annotated[str, typer.Argument(help="As --model takes it.")]
+
+
+@models.callback()
+def list_by_default(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        list_models()
+
+
+@models.command("list")
+def list_models(as_json: Json = False) -> None:
+    """The models that have a name here; any file, folder or repository can be named as well."""
+    from engine.loading.known import known_models
+
+    known = known_models()
+    if as_json:
+        documents = [
+            {
+                "name": model.name,
+                "kind": model.kind,
+                "title": model.title,
+                "bytes": model.size,
+                "path": None if model.path is None else str(model.path),
+            }
+            for model in known
+        ]
+        print(json.dumps({"models": documents}, indent=2))
+        return
+    rows = [
+        (
+            _plain(model.name),
+            model.kind,
+            _size(model.size),
+            "here" if model.path else "to be fetched",
+            _plain(model.title),
+        )
+        for model in known
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
+
+
+@models.command()
+def show(
+    name: Name = DEFAULT_MODEL,
+    as_json: Json = False,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Settle what a checkpoint does not say: softcap=20.", metavar="KEY=VALUE"
+        ),
+    ] = None,
+) -> None:
+    """Load a model and say what it is, and what had to be assumed."""
+    from chat_tui.cli import assumption
+
+    # See engine/worker.py: read by OpenMP when torch loads.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    from engine import load_model
+
+    progress = DownloadProgress()
+    try:
+        loaded = load_model(
+            name,
+            device=device,
+            dtype=dtype,
+            assume=dict(assumption(text) for text in assume or ()),
+            progress=progress.show,
+        )
+    finally:
+        progress.close()
+    if as_json:
+        print(json.dumps(asdict(loaded.info), indent=2))
+    else:
+        for label, value in _lines(loaded.info):
+            print(f"{label:<16}{_plain(value)}")
+
+
+@models.command()
+def pull(name: Name, as_json: Json = False) -> None:
+    """Fetch a model of the catalogue or the hub; of the hub's, whatever is newer."""
+    from engine.loading import catalog, hub
+
+    progress = DownloadProgress()
+    try:
+        path = None
+        if name not in catalog.CATALOG and not os.path.exists(os.path.expanduser(name)):
+            path = hub.pull(name, progress.show)
+        if path is None:
+            path = catalog.resolve(name, progress.show)
+    finally:
+        progress.close()
+    if as_json:
+        print(json.dumps({"name": name, "path": str(path)}, indent=2))
+    else:
+        print(path)
+
+
+def _lines(info: ModelInfo) -> list[tuple[str, str]]:
+    """What `show` prints: a label and a text each."""
+    family = f"{info.family} {info.variant}".rstrip()
+    per_token = info.kv_bytes_per_token
+    lines = [
+        ("name", info.name),
+        ("path", info.path),
+        ("family", family),
+        ("parameters", f"{info.parameters:,} ({_count(info.parameters)})"),
+        ("layers", f"{info.n_layer}"),
+        ("heads", f"{info.n_head} of {info.head_dim}, {info.n_kv_head} KV heads"),
+        ("context", f"{info.context:,} tokens"),
+        ("vocabulary", f"{info.vocab_size:,} tokens"),
+        ("weights", f"{info.dtype}; {_size(info.weight_bytes)} read per step"),
+        (
+            "KV cache",
+            f"{per_token:,} bytes per token, {_size(per_token * info.context)} at full context",
+        ),
+        ("chat format", info.chat_format),
+        ("tools", info.tool_dialect),
+        ("stop tokens", " ".join(info.stop_tokens) or "none"),
+        ("device", info.device),
+        ("attention", info.backend + (f" ({info.backend_note})" if info.backend_note else "")),
+    ]
+    assumptions = info.assumptions or ("none",)
+    return lines + [("" if i else "assumptions", text) for i, text in enumerate(assumptions)]
+
+
+def _plain(text: str) -> str:
+    """Without control and formatting characters: names of files and tokens are anybody's.
+    (`chat_tui.rendering.sanitise` shows them, and takes the screen's libraries to import.)"""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _size(size: int) -> str:
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} bytes"
+
+
+def _count(count: int) -> str:
+    return f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.1f} M"
