@@ -32,7 +32,8 @@ class Plan:
         shared_prompt, shared_rows: the case of one shared prefill against one prefill per row.
         turns, turn_prompt, turn_answer: the chat of re-prefill against cache reuse; each turn adds
             so many tokens of the user's and of the model's. 0 turns: not measured.
-        limit_s: no round begins after so many seconds, but for the first.
+        limit_s: no round begins that would end later, but for the first. A machine that is too slow
+            for two rounds is measured without a warm-up.
         copy_bytes: size of the buffer that is copied to measure bandwidth.
         ceiling_s: for each ceiling of the machine.
     """

@@ -325,23 +325,27 @@ class Suite:
 
     def _measure(self, cases: Sequence[Case]) -> int:
         """Warm up, then measure; the number of rounds."""
+        repeats, limit_s = self.plan.repeats, self.plan.limit_s
         began = time.perf_counter()
         for number, case in enumerate(cases):
             self.progress(f"Warming up: {number + 1}/{len(cases)}.")
             case.measure()
-            case.forget()
         round_s = time.perf_counter() - began
+        if 2 * round_s > limit_s:
+            self.tell(f"The time is up: of {repeats} rounds there is only the one to warm up.")
+            return 1
+        for case in cases:
+            case.forget()
         rounds = 0
-        while rounds < self.plan.repeats:
-            left = self.plan.limit_s - (time.perf_counter() - began)
-            if rounds and left < round_s:
-                self.tell(f"The time is up after {rounds} of {self.plan.repeats} rounds.")
+        while rounds < repeats:
+            if time.perf_counter() - began + round_s > limit_s:
+                self.tell(f"The time is up after {rounds} of {repeats} rounds.")
                 break
             gc.collect()  # so that it falls into no case
             started = time.perf_counter()
             for number, case in enumerate(cases):
                 self.progress(
-                    f"Round {rounds + 1}/{self.plan.repeats}, case {number + 1}/{len(cases)};"
+                    f"Round {rounds + 1}/{repeats}, case {number + 1}/{len(cases)};"
                     f" a round takes {round_s:.0f} s."
                 )
                 case.measure()

@@ -247,7 +247,14 @@ class TestReport:
         plan = replace(PLAN, repeats=50, limit_s=0.0)
         report = Suite(loaded, plan, tell=told.append).run()
         assert report.machine.rounds == 1
-        assert "The time is up after 1 of 50 rounds." in told
+        assert told[-1] == "The time is up: of 50 rounds there is only the one to warm up."
+        assert report.decode[0].tokens_per_s > 0
+
+    def test_what_warmed_up_does_not_count(self, loaded):
+        suite = Suite(loaded, replace(PLAN, repeats=3))
+        suite.run()
+        assert all(len(case.timings) == 3 for case in suite.decodes)
+        assert len(suite.naive.seconds) == len(suite.chat.reuse) == 3
 
 
 class TestPlan:
