@@ -127,6 +127,7 @@ def _measure(suite: Suite, settings: Settings, plan: Plan, *, screen: bool, quic
             # First: the engine's process must not share memory and cores with a second engine.
             from chat_tui.screen_bench import measure
 
+            progress.line(f"The screen: some {40 if quick else 120} s.")
             report = replace(report, screen=measure(settings, quick=quick, tell=progress.now))
         if suite == "screen":
             return report

@@ -252,5 +252,14 @@ def _screen(report: Report) -> RenderableType | None:
             f"{load.cpu_share:.2f}",
             bar(load.cpu_share),
         )
-    kept = Text(f"  The engine keeps {screen.engine_rate_kept:.0%} of its rate without a screen")
-    return Group(table, kept)
+    start = screen.start
+    return Group(
+        table,
+        Text(f"  the engine keeps {screen.engine_rate_kept:.0%} of its rate without a screen"),
+        Text(f"  a new size is painted after {seconds(screen.resize_s)}"),
+        Text(
+            f"  --help after {seconds(start.help_s)},"
+            f" first frame after {seconds(start.first_frame_s)},"
+            f" ready after {seconds(start.ready_s)}"
+        ),
+    )

@@ -18,14 +18,15 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import chat_tui
 from chat_tui.settings import Settings
-from engine.bench.report import Screen, ScreenLoad, median, percentile
+from engine.bench.report import Screen, ScreenLoad, Start, median, percentile
 from engine.errors import EngineError
 
 COLUMNS, LINES = 200, 50
@@ -43,10 +44,16 @@ KEY_EVERY_S = 0.2
 SILENT_FOR_S = 120.0
 """After so long without a sign of life the program is taken for dead; a model may have to load."""
 
+RESIZED = (150, 40)
+
+FRAME, READY = "╭", "●"
+"""Painted with the first frame (the prompt's box), and when the model can be asked (the dot at the
+beginning of the status line)."""
+
+_PROBE = "from chat_tui.screen_probe import main; main()"
+_COMMAND = "from chat_tui.cli import main; main()"
+
 _ROOT = Path(chat_tui.__file__).parent.parent
-_START = (
-    f"import sys; sys.path[:1] = [{str(_ROOT)!r}]; from chat_tui.screen_probe import main; main()"
-)
 
 Tell = Callable[[str], object]
 
@@ -64,8 +71,16 @@ def measure(settings: Settings, *, quick: bool = False, tell: Tell = lambda line
     scripted = run_probe({"panes": PANES, "rate": TOKENS_PER_S, "seconds": seconds})
     tell("Screen: a scripted stream into long answers.")
     long_answer = run_probe(
-        {"panes": PANES, "rate": TOKENS_PER_S, "held": LONG_ANSWER, "seconds": seconds}
+        {
+            "panes": PANES,
+            "rate": TOKENS_PER_S,
+            "held": LONG_ANSWER,
+            "seconds": seconds,
+            "resize": RESIZED,
+        }
     )
+    tell("Screen: starting.")
+    start = start_times(settings, 1 if quick else 5)
     asked = {
         "panes": PANES,
         "rate": 0,
@@ -93,8 +108,10 @@ def measure(settings: Settings, *, quick: bool = False, tell: Tell = lambda line
         lateness_p95_s=first.lateness_p95_s,
         cpu_share=first.cpu_share,
         key_echo_p95_s=first.key_echo_p95_s,
+        resize_s=long_answer.figures["resize_s"],
         long_answer=long_answer.load(),
         with_engine=_middle([run.load() for run in loads]),
+        start=start,
     )
 
 
@@ -164,30 +181,79 @@ def engine_alone(asked: dict[str, Any]) -> list[float]:
 def run_probe(config: dict[str, Any]) -> Observed:
     """Run the program in a pseudo-terminal of its own until it leaves; `config` are the fields of
     `screen_probe.Config`."""
-    master, slave = _pseudo_terminal()
     results, write_end = os.pipe()
+    argument = json.dumps({"descriptor": write_end, **config})
+    with _in_terminal(_PROBE, argument, inherit=(write_end,)) as master:
+        os.close(write_end)
+        try:
+            return _Watch(master, results).until_the_end()
+        finally:
+            os.close(results)
+
+
+def start_times(settings: Settings, repeats: int) -> Start:
+    """Medians of the real command's start; the model is in the cache, or is fetched first."""
+    options = ["--model", settings.model]
+    for name, value in (("--device", settings.device), ("--dtype", settings.dtype)):
+        options += [name, value] if value else []
+    help_s, first_frame_s, ready_s = [], [], []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        subprocess.run([*_python(_COMMAND), "--help"], stdout=subprocess.DEVNULL, check=True)
+        help_s.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        with _in_terminal(_COMMAND, *options) as master:
+            first_frame_s.append(_painted(master, FRAME) - began)
+            ready_s.append(_painted(master, READY) - began)
+    return Start(median(help_s), median(first_frame_s), median(ready_s))
+
+
+def _painted(master: int, sign: str) -> float:
+    """The time at which `sign` is on the terminal."""
+    painted, heard = b"", time.perf_counter()
+    while True:
+        ready, _, _ = select.select([master], [], [], 1.0)
+        now = time.perf_counter()
+        if ready:
+            try:
+                painted = painted[-400:] + os.read(master, 1 << 18)
+            except OSError:
+                last = painted.decode("utf-8", "replace").strip()
+                raise EngineError(f"The program ended early: {last[-200:]!r}") from None
+            if sign.encode() in painted:
+                return now
+        if now - heard > SILENT_FOR_S:
+            raise EngineError("The program does not become ready; is there such a model?")
+
+
+def _python(start: str) -> list[str]:
+    return [sys.executable, "-c", f"import sys; sys.path[:1] = [{str(_ROOT)!r}]; {start}"]
+
+
+@contextmanager
+def _in_terminal(start: str, *arguments: str, inherit: tuple[int, ...] = ()) -> Iterator[int]:
+    """Run `start` with a new pseudo-terminal; gives the terminal's end, and kills what still runs
+    at the end."""
+    master, slave = _pseudo_terminal()
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     for name in ("NO_COLOR", "TEXTUAL", "TEXTUAL_DRIVER", "TEXTUAL_LOG"):
         environment.pop(name, None)
     process = subprocess.Popen(
-        [sys.executable, "-c", _START, json.dumps({"descriptor": write_end, **config})],
+        [*_python(start), *arguments],
         stdin=slave,
         stdout=slave,
         stderr=slave,  # where Textual paints
         env=environment,
-        pass_fds=(write_end,),
+        pass_fds=inherit,
         start_new_session=True,
     )
     os.close(slave)
-    os.close(write_end)
-    watch = _Watch(master, results)
     try:
-        return watch.until_the_end()
+        yield master
     finally:
         process.kill()
         process.wait()
         os.close(master)
-        os.close(results)
 
 
 def _pseudo_terminal() -> tuple[int, int]:

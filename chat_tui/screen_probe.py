@@ -10,11 +10,15 @@ the descriptor that CONFIG names: {"event": "begin"} when the measured stretch b
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import re
 import resource
+import signal
+import struct
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -55,6 +59,7 @@ class Config:
         rate: scripted tokens per second and pane; 0 is the real engine at its own rate.
         held: scripted tokens that each pane has before its stream begins.
         seconds: length of the measured stretch of a scripted stream.
+        resize: columns and lines that the terminal gets at the end of a scripted stream, if any.
         asks, max_tokens: of the real engine: how often it is asked, and how much it answers.
         model, device, dtype, threads: the real engine's.
     """
@@ -64,6 +69,7 @@ class Config:
     rate: float = 25.0
     held: int = 0
     seconds: float = 10.0
+    resize: tuple[int, int] | None = None
     asks: int = 2
     max_tokens: int = 128
     model: str = ""
@@ -240,7 +246,25 @@ class ProbedApp(ChatApp):
         self.tell("begin")
         stretch = _Stretch(self)
         await asyncio.sleep(self.config.seconds)
-        self.tell("end", rates=[], **stretch.end())
+        figures = stretch.end()
+        if self.config.resize is not None:
+            figures["resize_s"] = await self._resize(*self.config.resize)
+        self.tell("end", rates=[], **figures)
+
+    async def _resize(self, columns: int, lines: int) -> float:
+        """Seconds from the terminal's signal until a frame of the new size is painted, the tokens
+        that came meanwhile in it."""
+        began = time.perf_counter()
+        size = struct.pack("HHHH", lines, columns, 0, 0)
+        fcntl.ioctl(sys.__stdin__ or 0, termios.TIOCSWINSZ, size)
+        os.kill(os.getpid(), signal.SIGWINCH)
+        while self.size.width != columns:
+            await asyncio.sleep(0.001)
+        painted = asyncio.Event()
+        self.drain()
+        self.call_after_refresh(painted.set)
+        await painted.wait()
+        return time.perf_counter() - began
 
     async def _measure_engine(self) -> None:
         """All asks in one stretch, so that its lateness has prefills in it, too."""

@@ -155,6 +155,16 @@ class ScreenLoad:
 
 
 @dataclass(frozen=True)
+class Start:
+    """Seconds from starting the command: `--help` is printed, the first frame is painted, the
+    model can be asked."""
+
+    help_s: float
+    first_frame_s: float
+    ready_s: float
+
+
+@dataclass(frozen=True)
 class Screen:
     """The screen while `panes` answers stream into it.
 
@@ -164,6 +174,7 @@ class Screen:
         lateness_p50_s, lateness_p95_s: how late the event loop comes to a timer.
         cpu_share: of one core, used by the interface's process.
         key_echo_p95_s: from writing a key to the terminal until its character is painted.
+        resize_s: until a new size of the terminal is painted, with long answers in the panes.
         long_answer: the same load, panes holding thousands of tokens already.
         with_engine: the load is the real engine's.
     """
@@ -175,8 +186,10 @@ class Screen:
     lateness_p95_s: float
     cpu_share: float
     key_echo_p95_s: float
+    resize_s: float
     long_answer: ScreenLoad
     with_engine: ScreenLoad
+    start: Start
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from engine.bench.report import (
     Screen,
     ScreenLoad,
     SharedPrefill,
+    Start,
     Subject,
     Turn,
 )
@@ -62,7 +63,19 @@ REPORT = Report(
     ),
     shared_prefill=(SharedPrefill(2000, 8, 1.0, 7.9),),
     conversation=(Turn(1, 128, 128, 0.06, 0.06), Turn(2, 288, 129, 0.13, 0.065)),
-    screen=Screen(8, 200.0, 0.91, 0.001, 0.012, 0.38, 0.04, LOAD, LOAD),
+    screen=Screen(
+        panes=8,
+        tokens_per_s=200.0,
+        engine_rate_kept=0.91,
+        lateness_p50_s=0.001,
+        lateness_p95_s=0.012,
+        cpu_share=0.38,
+        key_echo_p95_s=0.04,
+        resize_s=0.15,
+        long_answer=LOAD,
+        with_engine=LOAD,
+        start=Start(0.1, 0.31, 2.2),
+    ),
 )
 
 
@@ -241,16 +254,24 @@ async def test_a_pause_counts_with_every_timer_it_swallowed():
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 class TestProbe:
     def test_the_program_is_measured_and_its_keys_echo(self):
-        run = screen_bench.run_probe({"panes": 8, "rate": 25.0, "seconds": 1.0})
+        run = screen_bench.run_probe(
+            {"panes": 8, "rate": 25.0, "seconds": 1.0, "resize": screen_bench.RESIZED}
+        )
         load = run.load()
         assert load.tokens_per_s > 0
         assert 0 < load.cpu_share < 8
         assert 0 <= load.lateness_p50_s <= load.lateness_p95_s
         assert len(run.echoes) >= 1
+        assert run.figures["resize_s"] > 0
 
     def test_a_program_that_fails_says_why(self):
         with pytest.raises(EngineError, match="there is no model"):
             screen_bench.run_probe({"panes": 2, "rate": 0, "model": "no-such-model"})
+
+    def test_the_start_is_help_then_a_frame_then_a_model(self, smollm2_path):
+        start = screen_bench.start_times(Settings(), repeats=1)
+        assert start.help_s > 0
+        assert 0 < start.first_frame_s < start.ready_s
 
     def test_with_and_without_a_screen_the_same_is_asked(self):
         config = Config(descriptor=-1, panes=3, model="smollm2", max_tokens=9, threads=2)
