@@ -14,8 +14,9 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import FrameType
 
 from chat_tui.backends.local import LocalBackend
 from chat_tui.download_progress import DownloadProgress
@@ -150,37 +151,31 @@ def _answer(
     writer = None if as_json or settings.samples > 1 else _Writer()
     started: Started | None = None
     stats: Stats | None = None
-    interrupted = False
-    while stats is None:
-        try:
-            for event in events:
-                if isinstance(event, Started):
-                    started = event
-                elif isinstance(event, Overflowed):
-                    raise _Problem(
-                        f"The text has {event.prompt_tokens} tokens and the model holds"
-                        f" {event.limit}: shorten it."
-                    )
-                elif isinstance(event, Stepped):
-                    for row, sample in enumerate(samples):
-                        sample.add(event, row)
-                    for row, index, call in event.calls:
-                        samples[row].set_call(index, call)
-                elif isinstance(event, RowFinished):
-                    samples[event.row].text += event.text
-                    samples[event.row].reason = event.reason
-                elif isinstance(event, Finished):
-                    stats = event.stats
-                if writer:
-                    writer.write(samples[0].shown())
-                if stats:
-                    break
-        except KeyboardInterrupt:
-            if interrupted:
-                raise
-            interrupted = True
-            backend.send(Cancel(0))
-    assert started is not None
+    with _Interrupts(lambda: backend.send(Cancel(0))) as interrupts:
+        for event in events:
+            if isinstance(event, Started):
+                started = event
+            elif isinstance(event, Overflowed):
+                raise _Problem(
+                    f"The text has {event.prompt_tokens} tokens and the model holds"
+                    f" {event.limit}: shorten it."
+                )
+            elif isinstance(event, Stepped):
+                for row, sample in enumerate(samples):
+                    sample.add(event, row)
+                for row, index, call in event.calls:
+                    samples[row].set_call(index, call)
+            elif isinstance(event, RowFinished):
+                samples[event.row].text += event.text
+                samples[event.row].reason = event.reason
+            elif isinstance(event, Finished):
+                stats = event.stats
+            if writer:
+                writer.write(samples[0].shown())
+            if stats:
+                break
+    assert started is not None, "an ask that finishes has started"
+    assert stats is not None
     if as_json:
         print(json.dumps(_document(settings, started, samples, stats)))
     elif writer:
@@ -193,7 +188,31 @@ def _answer(
                 f"seed {started.seed + index}  {sample.reason}"
             )
             print(sanitise(sample.shown()))
-    return INTERRUPTED if interrupted else 0
+    return INTERRUPTED if interrupts.count else 0
+
+
+class _Interrupts:
+    """Ctrl+C while an answer grows: the first stops it and keeps what is there, the second leaves.
+
+    A handler, not KeyboardInterrupt: the exception would land anywhere, also where an event has
+    been taken from the queue and is not yet in its sample."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self.count = 0
+        self._stop = stop
+
+    def __enter__(self) -> _Interrupts:
+        self._before = signal.signal(signal.SIGINT, self._interrupted)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count > 1:
+            raise KeyboardInterrupt
+        self._stop()
 
 
 def _document(

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+# As in the engine's own process, and for the same reason: tests share their cores with programs
+# that they start. OpenMP reads it when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 from engine.loading.catalog import fetch
 
 
