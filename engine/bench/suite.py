@@ -198,27 +198,38 @@ class Chat:
     prompts: list[tuple[int, int]] = field(default_factory=list)
     """(tokens, new ones among them) of each turn."""
 
+    def __post_init__(self) -> None:
+        self.keeping, self.anew = Engine(self.loaded), Engine(self.loaded)
+
     def measure(self) -> None:
-        keeping, anew = Engine(self.loaded), Engine(self.loaded)
         vocab_size, plan = self.loaded.model.shape.vocab_size, self.plan
         # Greedy, so that every round has the same answers.
         answer = SamplingParams((0.0,), max_tokens=plan.turn_answer)
         first = SamplingParams((0.0,), max_tokens=1)
         tokens: list[int] = []
+        self._start_over()
         self.prompts.clear()
         self.reuse.append([])
         self.reprefill.append([])
         for turn in range(plan.turns):
-            message = random.Random(turn).choices(range(vocab_size), k=plan.turn_prompt)
+            message = _message(turn, plan.turn_prompt, vocab_size)
             # The last token of the answer before was sampled and never run: it is new, too.
             self.prompts.append((len(tokens) + len(message), len(message) + (turn > 0)))
             tokens = tokens + message
             said: list[int] = []
-            steps = keeping.generate(tokens, 1, answer, tools=False, reuse_cache=True)
+            steps = self.keeping.generate(tokens, 1, answer, tools=False, reuse_cache=True)
             self.reuse[-1].append(timed(_noting(steps, said)).ttft_s)
-            steps = anew.generate(tokens, 1, first, tools=False)
+            steps = self.anew.generate(tokens, 1, first, tools=False)
             self.reprefill[-1].append(timed(steps).ttft_s)
             tokens = tokens + said
+
+    def _start_over(self) -> None:
+        """Ask something else: what the last round left in the cache must not help this one."""
+        opening = _message(0, 1, self.loaded.model.shape.vocab_size)[0]
+        unrelated = [(opening + 1) % self.loaded.model.shape.vocab_size]
+        one = SamplingParams((0.0,), max_tokens=1)
+        for _ in self.keeping.generate(unrelated, 1, one, tools=False, reuse_cache=True):
+            pass
 
     def forget(self) -> None:
         self.reuse.clear()
@@ -246,6 +257,11 @@ class Chat:
             )
             for number, (tokens, new) in enumerate(self.prompts)
         )
+
+
+def _message(turn: int, count: int, vocab_size: int) -> list[int]:
+    """What the user says in a turn, always the same."""
+    return random.Random(turn).choices(range(vocab_size), k=count)
 
 
 def _noting(steps: Iterator[Step], said: list[int]) -> Columns:

@@ -15,7 +15,7 @@ from engine.bench import ceilings, counts, gpu
 from engine.bench.eager import EagerNanochat
 from engine.bench.plan import QUICK, Plan
 from engine.bench.report import Report, SharedPrefill, median, percentile
-from engine.bench.suite import Generation, PrefillForEach, Suite, Timing, endless, ours, timed
+from engine.bench.suite import Chat, Generation, PrefillForEach, Suite, Timing, endless, ours, timed
 from engine.errors import EngineError
 from engine.generate import Engine
 from engine.load import LoadedModel
@@ -229,6 +229,25 @@ class TestReport:
     def test_a_chat_grows_by_its_turns_and_reuse_prefills_the_new(self, report):
         assert [turn.prompt_tokens for turn in report.conversation] == [8, 21, 34]
         assert [turn.new_tokens for turn in report.conversation] == [8, 9, 9]
+
+    def test_a_chat_is_not_helped_by_the_round_before(self, loaded):
+        chat = Chat(endless(loaded), PLAN)
+        forwarded: list[int] = []
+
+        class Counting:
+            def __getattr__(self, name):
+                return getattr(loaded.model, name)
+
+            def forward(self, ids, cache, **how):
+                forwarded.append(ids.size(1))
+                return loaded.model.forward(ids, cache, **how)
+
+        chat.keeping.model = Counting()
+        chat.measure()
+        first, forwarded[:] = list(forwarded), []
+        chat.measure()
+        assert forwarded == first
+        assert [size for size in first if size > 1] == [8, 9, 9]
 
     def test_the_other_loop_is_measured_beside_ours(self, report):
         assert [(row.rows, row.prompt_tokens) for row in report.eager] == [
