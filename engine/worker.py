@@ -22,6 +22,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO
 
+from engine import threads
 from engine.errors import EngineError
 from engine.messages import (
     Ask,
@@ -125,15 +126,11 @@ class Worker:
         self._engine = None  # two models at once may not fit
         catalog.resolve(request.name, lambda *progress: self._send(Loading(*progress)))
         self._send(Loading("Starting torch"))
-        # Read by OpenMP when torch loads. A thread that waits for one which lost its core must not
-        # spin: with one other busy process that made a step 20 to 100 times slower.
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        import torch
+        threads.settle(request.threads)
 
         from engine.generate import Engine
         from engine.load import load_model
 
-        torch.set_num_threads(request.threads or _default_threads())
         self._send(Loading(f"Loading {request.name}"))
         loaded = load_model(
             request.name, device=request.device, dtype=request.dtype, assume=request.assume
@@ -277,13 +274,6 @@ class _Timing:
             backend=backend,
             reused_tokens=self.reused,
         )
-
-
-def _default_threads() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _warm_up(engine: Engine) -> None:
