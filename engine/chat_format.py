@@ -56,6 +56,22 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
+class ToolLayout:
+    """The pieces of a format that has a form for tools.
+
+    Attributes:
+        first, first_after_system: as in `Layout`, with the calculator declared.
+        before_result, after_result: what stands around a tool's result, from behind the call to
+            where the answer goes on.
+    """
+
+    first: Place
+    first_after_system: tuple[Place, Place] | None
+    before_result: Parts
+    after_result: Parts
+
+
+@dataclass(frozen=True)
 class Layout:
     """The pieces of a format.
 
@@ -71,6 +87,7 @@ class Layout:
         first_after_empty_system: the first user message behind an empty system message. None: that
             is like any other.
         marks: kinds of part in an answer, to what stands before and behind such a part.
+        tools: None: the format has no form for them.
     """
 
     first: Place
@@ -81,6 +98,7 @@ class Layout:
     first_after_system: tuple[Place, Place] | None = None
     first_after_empty_system: Place | None = None
     marks: Mapping[str, tuple[Parts, Parts]] = field(default_factory=dict)
+    tools: ToolLayout | None = None
 
 
 class ChatFormat:
@@ -105,19 +123,26 @@ class ChatFormat:
         self.note = note
         self.layout = layout
         self._tokenizer = tokenizer
-        self._closing = tokenizer.encode_mixed(layout.closing)
-        self._stop = tokenizer.encode_mixed(layout.closing[: layout.stop])
+        self._closing = tokenizer.encode_mixed(layout.closing, continues=True)
+        self._stop = tokenizer.encode_mixed(layout.closing[: layout.stop], continues=True)
 
-    def render(self, turns: Sequence[Turn], text: str, system: str | None = None) -> list[int]:
+    def render(
+        self,
+        turns: Sequence[Turn],
+        text: str,
+        system: str | None = None,
+        *,
+        tools: bool = False,
+    ) -> list[int]:
         """The whole prompt: the system message, the past turns, the user's new `text` and the
         answer's opening.
 
         An empty `system` is an empty system message where the format has such a thing; None is no
-        system message.
+        system message. `tools` declares the calculator, in formats that have a form for that.
         """
         encode = self._tokenizer.encode_mixed
         first, *others = (*(turn.user for turn in turns), text)
-        ids = encode((*self._first(first, system), *self.layout.opening))
+        ids = encode((*self._first(first, system, tools), *self.layout.opening))
         for turn, message in zip(turns, others, strict=True):
             ids += (*turn.answer, *self.closing(turn.answer))
             ids += self.following(message)
@@ -126,11 +151,18 @@ class ChatFormat:
     def following(self, text: str) -> list[int]:
         """What a user message behind a closed answer adds to the prompt, the opening included."""
         return self._tokenizer.encode_mixed(
-            (*_filled(self.layout.next, text), *self.layout.opening)
+            (*_filled(self.layout.next, text), *self.layout.opening), continues=True
         )
 
-    def _first(self, text: str, system: str | None) -> Parts:
+    def _first(self, text: str, system: str | None, tools: bool) -> Parts:
         layout = self.layout
+        if tools and layout.tools is not None:
+            if system is None:
+                return _filled(layout.tools.first, text)
+            if layout.tools.first_after_system is not None:
+                before, after = layout.tools.first_after_system
+                return (*_filled(before, system), *_filled(after, text))
+            return _filled(layout.tools.first, system + SYSTEM_JOIN + text)
         if system is None:
             return _filled(layout.first, text)
         if layout.first_after_system is None:
@@ -230,7 +262,7 @@ class TemplateFormat(ChatFormat):
         """
         from engine.chat_template import Slot, probe
 
-        found = probe(template, names)
+        found = probe(template, names, CALCULATOR)
 
         def literal(text: str) -> Parts:
             return tuple(tokenizer.split_specials(text))
@@ -238,34 +270,60 @@ class TemplateFormat(ChatFormat):
         def place(slot: Slot) -> Place:
             return Place(literal(slot.before), slot.clean)
 
+        def places(slots: tuple[Slot, Slot] | None) -> tuple[Place, Place] | None:
+            return None if slots is None else (place(slots[0]), place(slots[1]))
+
         to_next = literal(found.next.before)
         closing, stop = _closing(to_next, literal(found.end))
         notes = []
-        first_after_system = None
         if found.first_after_system is None:
             notes.append(
                 "its template has no place for a system message, which joins the first message"
             )
-        else:
-            before, after = found.first_after_system
-            first_after_system = (place(before), place(after))
         if not found.regular:
             notes.append("its template would rewrite earlier turns, which are kept as they were")
-        empty = found.first_after_empty_system
+        empty, tools = found.first_after_empty_system, found.tools
         layout = Layout(
             first=place(found.first),
             next=Place(to_next[len(closing) :], found.next.clean),
             opening=literal(found.opening),
             closing=closing,
             stop=stop,
-            first_after_system=first_after_system,
+            first_after_system=places(found.first_after_system),
             first_after_empty_system=None if empty is None else place(empty),
+            tools=None
+            if tools is None
+            else ToolLayout(
+                first=place(tools.first),
+                first_after_system=places(tools.first_after_system),
+                before_result=literal(tools.before_result),
+                after_result=literal(tools.after_result),
+            ),
         )
         said = closing[stop - 1] if stop else None
         stops = {*stop_tokens, *([said] if isinstance(said, int) else [])}
         name = next((name for mark, name in _KNOWN.items() if mark in template), "template")
         super().__init__(name, tokenizer, layout, stops, "; ".join(notes))
 
+
+CALCULATOR = {
+    "type": "function",
+    "function": {
+        "name": "calculator",
+        "description": "Computes the exact value of an arithmetic expression.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "expression": {
+                    "type": "string",
+                    "description": "Numbers with + - * / and parentheses, such as (3+4)*12.5",
+                }
+            },
+            "required": ["expression"],
+        },
+    },
+}
+"""How models whose template declares tools are told of the calculator."""
 
 _KNOWN = {
     "<|im_start|>": "chatml",

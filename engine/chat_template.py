@@ -58,6 +58,23 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class ToolFindings:
+    """What a template does with a tool, where it declares one and has it called as
+    `<tool_call>{...}</tool_call>`.
+
+    Attributes:
+        first, first_after_system: as in `Findings`, with the tool declared.
+        before_result: behind `</tool_call>`, up to the tool's result.
+        after_result: behind the result, up to where the answer goes on.
+    """
+
+    first: Slot
+    first_after_system: tuple[Slot, Slot] | None
+    before_result: str
+    after_result: str
+
+
+@dataclass(frozen=True)
 class Findings:
     """What a template puts where.
 
@@ -72,6 +89,7 @@ class Findings:
         opening: between the last user message and the answer.
         end: behind the last answer of a conversation.
         regular: whether a longer conversation is what these pieces say.
+        tools: None where it declares none, or has them called in another way.
     """
 
     first: Slot
@@ -81,14 +99,18 @@ class Findings:
     opening: str
     end: str
     regular: bool
+    tools: ToolFindings | None = None
 
 
-def probe(template: str, names: Mapping[str, str]) -> Findings:
+def probe(
+    template: str, names: Mapping[str, str], tool: Mapping[str, Any] | None = None
+) -> Findings:
     """Learn what `template` does.
 
     Args:
         template: the Jinja source.
         names: further variables: `bos_token`, `eos_token` and so on, with their texts.
+        tool: a function with one text argument, as JSON schema; see `Findings.tools`.
 
     Raises:
         TemplateError: it does not compile, fails on the plainest conversation, runs without end, or
@@ -110,11 +132,14 @@ def probe(template: str, names: Mapping[str, str]) -> Findings:
         opening=opening,
         end=end,
         regular=last == opening == to_answer and _goes_on_so(render, conversation, to_next),
+        tools=None if tool is None else _with_tool(template, names, tool, system, conversation),
     )
 
 
-_Turn = dict[str, str]
+_Turn = dict[str, Any]
 _Render = Callable[[Sequence[_Turn], bool], str]
+
+CALL_START, CALL_END = "<tool_call>", "</tool_call>"
 
 
 def _turn(role: str, number: str) -> _Turn:
@@ -165,6 +190,46 @@ def _goes_on_so(render: _Render, conversation: list[_Turn], to_next: str) -> boo
         return False
 
 
+def _with_tool(
+    template: str,
+    names: Mapping[str, str],
+    tool: Mapping[str, Any],
+    system: _Turn,
+    conversation: list[_Turn],
+) -> ToolFindings | None:
+    """What becomes of a tool; None where the template does not know them, or in another way."""
+    if CALL_START not in template:
+        return None
+    function = tool["function"]
+    (argument,) = function["parameters"]["properties"]
+    user, expression, result = conversation[0], "Zq4expression4qZ", _turn("tool", "5")
+    call = {"name": function["name"], "arguments": {argument: expression}}
+    calling = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"type": "function", "id": "call00000", "function": call}],
+    }
+    result = {**result, "name": function["name"], "tool_call_id": "call00000"}
+    try:
+        render = _compiled(template, names, [tool])
+        text = render([user, calling, result], True)
+        before, after_expression = text.split(expression)
+        behind_call, after_result = after_expression.split(result["content"])
+        if CALL_START not in before.rpartition(user["content"])[2] or CALL_END not in behind_call:
+            return None
+        declared, _ = _between(render([user], True), [user])
+        if function["name"] not in declared:
+            return None
+        return ToolFindings(
+            first=Slot(declared, _cleaner(render, [user], 0)),
+            first_after_system=_with_system(render, system, conversation),
+            before_result=behind_call.partition(CALL_END)[2],
+            after_result=after_result,
+        )
+    except (TemplateError, ValueError):
+        return None
+
+
 _WHITESPACE = "\n \t"
 
 
@@ -180,7 +245,9 @@ def _cleaner(render: _Render, turns: list[_Turn], which: int) -> Callable[[str],
     return str
 
 
-def _compiled(template: str, names: Mapping[str, str]) -> _Render:
+def _compiled(
+    template: str, names: Mapping[str, str], tools: list[Mapping[str, Any]] | None = None
+) -> _Render:
     """A function from turns, and whether an answer is asked for, to text."""
     if len(template) > MAX_TEMPLATE:
         raise TemplateError(f"it is longer than {MAX_TEMPLATE} characters")
@@ -191,7 +258,7 @@ def _compiled(template: str, names: Mapping[str, str]) -> _Render:
         with _as_template_error(), _bounded_steps():
             return program.render(
                 messages=[dict(turn) for turn in turns],
-                tools=None,
+                tools=tools,
                 documents=None,
                 add_generation_prompt=add_generation_prompt,
                 **names,

@@ -90,13 +90,14 @@ def _load_gguf(
     from engine.loading.gguf_model import load_gguf
 
     found = load_gguf(path, device, dtype)
+    format = chat_format.from_gguf(found.metadata, found.tokenizer)
     return _loaded(
         name,
         path,
         found.model,
         found.tokenizer,
-        chat_format.from_gguf(found.metadata, found.tokenizer),
-        dialect_for(found.tokenizer),
+        format,
+        dialect_for(found.tokenizer, format.layout.tools),
         family=found.family,
         weight_types=found.weight_types,
         assumptions=found.assumptions,
@@ -129,13 +130,14 @@ def _load_folder(
     require_memory(str(path), kept_bytes(source, device, dtype), device)
     tokenizer = Tokenizer.from_tokenizer_json(path / "tokenizer.json")
     model = build_llama(architecture, source, device, dtype, gguf=False)
+    format = chat_format.from_folder(path, tokenizer)
     return _loaded(
         name,
         path,
         model,
         tokenizer,
-        chat_format.from_folder(path, tokenizer),
-        dialect_for(tokenizer),
+        format,
+        dialect_for(tokenizer, format.layout.tools),
         family=architecture.family.name,
         weight_types=source.formats(),
         assumptions=architecture.assumptions,

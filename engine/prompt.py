@@ -55,7 +55,9 @@ def build_prompt(
         for turn in history
     ]
     given = [*answer, *encode(answer_text)]
-    tokens = [*chat_format.render([*taught, *past], text, system), *given]
+    declared = tools and loaded.tools.declared
+    prompt = chat_format.render([*taught, *past], text, system, tools=declared)
+    tokens = [*prompt, *given]
 
     users = [*(turn.user for turn in past), text]
     sizes = [len(chat_format.following(user)) for user in users]

@@ -13,14 +13,18 @@ calculator (`engine/calculator.py`).
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from engine.calculator import use_calculator
 from engine.messages import ToolCall
 from engine.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from engine.chat_format import ToolLayout
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class ToolReader(Protocol):
 
 class ToolDialect(Protocol):
     name: str
+    declared: bool
+    """The chat format declares the calculator, in its own form."""
 
     def reader(self) -> ToolReader: ...
 
@@ -60,6 +66,7 @@ class NoTools:
     """The dialect of a conversation without tools."""
 
     name = "none"
+    declared = False
 
     def reader(self) -> ToolReader:
         return _NoReader()
@@ -83,6 +90,7 @@ class NanochatTools:
     """nanochat's special tokens; its models have been trained on them and need no examples."""
 
     name = "nanochat"
+    declared = False
     MARKERS = ("<|python_start|>", "<|python_end|>", "<|output_start|>", "<|output_end|>")
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -153,10 +161,102 @@ class _NanochatReader(_Reader):
         return ()
 
 
+class JsonTools:
+    """`<tool_call>` with JSON in it, as the template of the model declares it (Qwen, Hermes)."""
+
+    name = "tool_call"
+    declared = True
+
+    def __init__(self, tokenizer: Tokenizer, layout: ToolLayout) -> None:
+        self.tokenizer = tokenizer
+        self.layout = layout
+
+    def reader(self) -> ToolReader:
+        return _JsonReader(self)
+
+    def examples(self, text: str) -> Sequence[Example]:
+        return ()
+
+    def answer(self, result: str) -> list[int]:
+        """The ids that give a result back, up to where the answer goes on."""
+        layout = self.layout
+        return self.tokenizer.encode_mixed(
+            (*layout.before_result, result, *layout.after_result), continues=True
+        )
+
+
+_CALL_START, _CALL_END = "<tool_call>", "</tool_call>"
+_LONGEST_JSON = 2000
+NO_VALUE = "error: this is no expression that the calculator takes"
+"""What a model is told that calls for something else; it would wait for an answer otherwise."""
+
+
+class _JsonReader(_Reader):
+    def __init__(self, dialect: JsonTools) -> None:
+        super().__init__()
+        self._dialect = dialect
+        self._open: str | None = None
+        self._before = ""
+
+    def push(self, token: int, start: int, text: str) -> Sequence[int]:
+        end = start + len(text)
+        if self._draining:
+            self._drain(end)
+            return ()
+        if self._open is None:
+            # The mark may arrive in several tokens.
+            joined = self._before + text
+            at = joined.find(_CALL_START)
+            if at < 0:
+                self._before = joined[1 - len(_CALL_START) :]
+                return ()
+            self._before, self._open = "", joined[at + len(_CALL_START) :]
+            self.calls.append(ToolCall(end - len(joined) + at, end, "", None, False))
+        else:
+            self._open += text
+        written, closed, _ = self._open.partition(_CALL_END)
+        self._update(end=end, expression=_expression_of(written))
+        if closed:
+            self._open = None
+            expression = _called_with(written)
+            result = None if expression is None else calculate(expression)
+            forced = self._dialect.answer(NO_VALUE if result is None else result)
+            self._draining = len(forced)
+            self._update(result=result, done=not forced)
+            return forced
+        if len(written) > _LONGEST_JSON:  # no call, but text that begins like one
+            self._open = None
+            self._update(end=self.calls[-1].start, done=True)
+        return ()
+
+
+_WRITTEN = re.compile(r'"expression"\s*:\s*"((?:[^"\\]|\\.)*)')
+
+
+def _expression_of(written: str) -> str:
+    """What is asked, as far as it has been written."""
+    match = _WRITTEN.search(written)
+    return match[1] if match else ""
+
+
+def _called_with(written: str) -> str | None:
+    """The expression of a whole call of the calculator, else None."""
+    try:
+        call = json.loads(written)
+        arguments = call["arguments"]
+        if isinstance(arguments, str):
+            arguments = json.loads(arguments)
+        expression = arguments["expression"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return str(expression) if call.get("name") == "calculator" else None
+
+
 class NotationTools:
     """GSM8K's notation in text."""
 
     name = "notation"
+    declared = False
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -284,8 +384,9 @@ def plain_text(value: object) -> str | None:
         return None
 
 
-def dialect_for(tokenizer: Tokenizer) -> ToolDialect:
-    """nanochat's dialect where the vocabulary has its markers, else the notation."""
+def dialect_for(tokenizer: Tokenizer, layout: ToolLayout | None = None) -> ToolDialect:
+    """nanochat's dialect where the vocabulary has its markers, the chat template's where that
+    declares tools (`layout`), else the notation."""
     if all(marker in tokenizer.special_tokens for marker in NanochatTools.MARKERS):
         return NanochatTools(tokenizer)
-    return NotationTools(tokenizer)
+    return NotationTools(tokenizer) if layout is None else JsonTools(tokenizer, layout)
