@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from rich.color import Color as RichColor
 from rich.style import Style
 from textual.app import App
 from textual.color import Color, ColorParseError
@@ -28,12 +29,20 @@ _READ = (
     "text-success",
     "text-warning",
     "text-error",
+    "warning",
+    "error",
 )
+
+HEAT = (0.0, 0.1, 0.2, 0.32, 0.46, 0.62, 0.8)
+"""How strong the ground under a token is, by how much it surprised the model (`scores.level`)."""
+_HEAT_SIGNS = ("", "", "", "underline", "underline", "bold underline", "bold reverse")
+"""The same where there are no colours to blend; every step can be told without colours at all."""
 
 
 @dataclass(frozen=True, eq=False)
 class Palette:
-    """Styles by role. `syntax` maps prefixes of Pygments token types."""
+    """Styles by role. `syntax` maps prefixes of Pygments token types; `heat` has two shades for
+    each level, so that a token can be told from its neighbour (`other`: where there is none)."""
 
     text: Style
     muted: Style
@@ -64,17 +73,23 @@ class Palette:
     success: Style
     warning: Style
     error: Style
+    heat: tuple[tuple[Style, Style], ...]
+    other: Style
+    sign: Style
+    special: Style
+    given: Style
+    blurred: Style
 
     @classmethod
     def of(cls, app: App[object]) -> Palette:
         """The palette of the app's theme."""
         variables = app.theme_variables
         values = tuple(variables.get(name, "") for name in _READ)
-        return _palette(values, app.current_theme.dark)
+        return _palette(values, app.current_theme.dark, app.no_color)
 
 
 @lru_cache(maxsize=8)
-def _palette(values: tuple[str, ...], dark: bool) -> Palette:
+def _palette(values: tuple[str, ...], dark: bool, no_color: bool) -> Palette:
     colors = _colors(dict(zip(_READ, values, strict=True)), dark)
     background = colors["background"]
     foreground = colors["foreground"]
@@ -90,6 +105,24 @@ def _palette(values: tuple[str, ...], dark: bool) -> Palette:
         if terminal_colors or color.ansi is not None:
             return Style(reverse=True) if strength > 0.1 else Style.null()
         return Style(bgcolor=background.blend(color, strength).rich_color)
+
+    def heat(step: int, other: bool) -> Style:
+        signs = Style.parse(_HEAT_SIGNS[step]) if terminal_colors or no_color else Style.null()
+        if terminal_colors:
+            color = colors["warning"] if step < 5 else colors["error"]
+            return signs + Style(color=color.rich_color if step > 2 else None)
+        warm = colors["warning"].blend(colors["error"], step / (len(HEAT) - 1))
+        ground = background.blend(warm, HEAT[step])
+        if signs.reverse:
+            return signs + ink(foreground)
+        # Every other token a little lighter: where one ends can be seen without a line between.
+        ground = ground.blend(foreground, 0.05) if other else ground
+        return signs + Style(color=ink_on(ground), bgcolor=ground.rich_color)
+
+    def ink_on(ground: Color) -> RichColor:
+        distance = abs(ground.brightness - foreground.brightness)
+        text = foreground if distance > 0.3 else background
+        return ground.blend(text, 0.94).rich_color
 
     code = on(foreground, 0.06)
     chip = on(colors["primary"], 0.25)
@@ -142,6 +175,12 @@ def _palette(values: tuple[str, ...], dark: bool) -> Palette:
         success=ink(colors["text-success"]),
         warning=ink(colors["text-warning"]),
         error=ink(colors["text-error"]),
+        heat=tuple((heat(step, False), heat(step, True)) for step in range(len(HEAT))),
+        other=on(foreground, 0.05),
+        sign=Style(dim=True) if terminal_colors else ink(foreground, 0.45),
+        special=ink(colors["text-accent"], attributes="bold"),
+        given=ink(colors["text-primary"], attributes="italic underline"),
+        blurred=ink(colors["text-primary"], attributes="bold") + on(colors["primary"], 0.35),
     )
 
 
