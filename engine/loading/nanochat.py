@@ -26,6 +26,7 @@ from engine.errors import ModelFileError
 from engine.loading.nanochat_identity import Identity, identify
 from engine.loading.nanochat_paths import locate, meta_path, source_of, tokenizer_path
 from engine.loading.torch_file import read_tensors
+from engine.memory import require_memory
 from engine.models.nanochat import NanochatModel, tensor_shapes
 
 COMPILED_PREFIX = "_orig_mod."
@@ -74,7 +75,8 @@ def load_checkpoint(
 
     Raises:
         ModelFileError: a file is missing or broken, or is not a nanochat checkpoint.
-        EngineError: `assume` has an unknown name or a value that makes no sense.
+        EngineError: `assume` has an unknown name or a value that makes no sense, or the model does
+            not fit into memory.
     """
     file = locate(str(path))
     if file is None:
@@ -84,13 +86,16 @@ def load_checkpoint(
     tensors = _strip_prefix(file, read_tensors(file))
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     identity = identify(shapes, meta, assume or {}, where=str(file))
+    kind = torch.bfloat16 if dtype is None else dtype
+    needed = sum(tensor.numel() for tensor in tensors.values()) * kind.itemsize
+    require_memory(str(file), needed, torch.device(device))
     check(tensors, identity, where=str(file))
     model = NanochatModel(
         identity.config,
         identity.variant,
         tensors,
         device=device,
-        dtype=torch.bfloat16 if dtype is None else dtype,
+        dtype=kind,
     )
     return NanochatCheckpoint(
         model=model,

@@ -289,13 +289,20 @@ def dequantize(data: Bytes, format: str, shape: tuple[int, ...]) -> Floats:
     unpack = _UNPACKERS[format]
     values = np.empty((len(blocks), weights), np.float32)
     step = _CHUNK // weights
-    for start in range(0, len(blocks), step):
-        codes, scales, minimums = unpack(blocks[start : start + step])
-        out = values[start : start + step].reshape(codes.shape)
-        np.multiply(codes, scales[..., None], out=out)
-        if minimums is not None:
-            out += minimums[..., None]
+    with _damaged_scales():
+        for start in range(0, len(blocks), step):
+            codes, scales, minimums = unpack(blocks[start : start + step])
+            out = values[start : start + step].reshape(codes.shape)
+            np.multiply(codes, scales[..., None], out=out)
+            if minimums is not None:
+                out += minimums[..., None]
     return values.reshape(shape)
+
+
+def _damaged_scales() -> np.errstate:
+    """Scales that are no numbers are for the caller to see in the values, not for numpy to warn
+    of."""
+    return np.errstate(over="ignore", invalid="ignore")
 
 
 def split_4bit(data: Bytes, format: str, shape: tuple[int, ...]) -> Codes4:
@@ -306,7 +313,8 @@ def split_4bit(data: Bytes, format: str, shape: tuple[int, ...]) -> Codes4:
     """
     if format not in SPLITS_4BIT:
         raise ValueError(f"{format} is not a 4-bit format with groups of {GROUP}")
-    groups = _UNPACKERS[format](_blocks(data, format)[0])
+    with _damaged_scales():
+        groups = _UNPACKERS[format](_blocks(data, format)[0])
     out, width = shape
     assert groups.minimums is not None
     return Codes4(
