@@ -174,7 +174,10 @@ def attend(
         )
         return out[:, :, :group].reshape(batch, 1, heads, dim)
     right_most = 0 if causal and right < 0 else right
-    mask = _band(time, length - first, left, right_most, q.device)
+    if q.device.type == "cpu" and q.dtype == torch.bfloat16 and right_most == 0:
+        return _attend_in_blocks(q, k, v, left, softmax_scale)
+    from_the_start = length - first == time and (left < 0 or left >= time - 1) and right_most == 0
+    mask = None if from_the_start else _band(time, length - first, left, right_most, q.device)
     grouped = q.view(batch, time, kv_heads, group, dim).permute(0, 2, 3, 1, 4).flatten(0, 1)
     k, v = (_over_group(x, group) for x in (k, v))
     out = F.scaled_dot_product_attention(
@@ -182,6 +185,51 @@ def attend(
     )
     by_row = out.view(batch, kv_heads, group, time, dim).permute(0, 3, 1, 2, 4)
     return by_row.reshape(batch, time, heads, dim)
+
+
+BLOCK_ROWS = 384
+"""Rows of queries, over the heads of a group, that `_attend_in_blocks` multiplies at once. CPU time
+for 512 queries on 2,048 keys, 9 heads on 3 of 64: 128, 384 and 768 rows take 23, 20 and 33 ms, SDPA
+39 ms; 10 heads on 10 of 128: 128 and 256 rows take 48 and 43, SDPA 85 ms."""
+
+
+def _attend_in_blocks(
+    q: Tensor, k: Tensor, v: Tensor, left: int, softmax_scale: float | None
+) -> Tensor:
+    """Causal attention of the last T of L positions by plain matrix products, a block of queries
+    after the other, each with the keys that it can see and no more.
+
+    In bfloat16 this takes half the time of PyTorch's fused CPU kernel, which computes whole blocks
+    of keys beyond the diagonal and does not use the bfloat16 instructions of AVX-512.
+    """
+    batch, time, heads, dim = q.shape
+    length, kv_heads = k.shape[1:3]
+    group = heads // kv_heads
+    scale = dim**-0.5 if softmax_scale is None else softmax_scale
+    keys = k.transpose(1, 2).reshape(batch * kv_heads, length, dim).transpose(1, 2)
+    values = v.transpose(1, 2).reshape(batch * kv_heads, length, dim)
+    nothing = q.new_empty(1, 1, 1)
+    rows = max(1, BLOCK_ROWS // group)
+    out = torch.empty_like(q)
+    for begin in range(0, time, rows):
+        end = min(begin + rows, time)
+        last = length - time + end
+        first = 0 if left < 0 else max(0, length - time + begin - left)
+        block = q[:, begin:end].view(batch, end - begin, kv_heads, group, dim)
+        block = block.permute(0, 2, 3, 1, 4).reshape(batch * kv_heads, -1, dim)
+        shape = (block.size(0), block.size(1), last - first)
+        # baddbmm and not bmm: the scale then costs no pass of its own, and no rounding.
+        scores = torch.baddbmm(
+            nothing.expand(shape), block, keys[..., first:last], beta=0, alpha=scale
+        )
+        # Without a window only the keys of the block itself can lie ahead of a query.
+        mask = _band(end - begin, end - begin if left < 0 else last - first, left, 0, q.device)
+        seen = scores.view(batch * kv_heads, group, end - begin, -1)
+        seen[..., -mask.size(1) :].masked_fill_(~mask, -torch.inf)
+        attended = torch.bmm(scores.softmax(-1), values[:, first:last])
+        attended = attended.view(batch, kv_heads, group, end - begin, dim)
+        out[:, begin:end] = attended.permute(0, 3, 1, 2, 4).reshape(batch, -1, heads, dim)
+    return out
 
 
 def _never_one_row(q: Tensor) -> Tensor:
@@ -199,11 +247,8 @@ def _over_group(x: Tensor, group: int) -> Tensor:
     return rows.expand(batch * kv_heads, group, length, dim)
 
 
-def _band(time: int, length: int, left: int, right: int, device: torch.device) -> Tensor | None:
-    """Which of `length` keys each of the last `time` positions may see, (time, length); None where
-    plain causal masking from the start says the same."""
-    if right == 0 and time == length and (left < 0 or left >= length - 1):
-        return None
+def _band(time: int, length: int, left: int, right: int, device: torch.device) -> Tensor:
+    """Which of `length` keys each of the last `time` positions may see, bool (time, length)."""
     query = torch.arange(length - time, length, device=device)[:, None]
     key = torch.arange(length, device=device)
     seen = torch.ones(time, length, dtype=torch.bool, device=device)
@@ -231,9 +276,11 @@ def attend_with_lse(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> tup
     return (scores - lse[..., None]).exp().to(v.dtype) @ v, lse
 
 
-def merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> Tensor:
-    """Attention over the union of two disjoint sets of keys, from the attention over each of them:
-    out = w * out_a + (1 - w) * out_b with w = exp(lse_a) / (exp(lse_a) + exp(lse_b)) =
-    sigmoid(lse_a - lse_b)."""
-    weight = torch.sigmoid(lse_a - lse_b)[..., None].to(out_a.dtype)
-    return torch.lerp(out_b, out_a, weight)
+def merge(outs: Tensor, lses: Tensor) -> Tensor:
+    """Attention over the union of disjoint sets of keys, from the attention over each of them:
+    each set weighs as much as its share of the whole softmax denominator, exp(lse).
+
+    Args: outs (sets, ..., D); lses float32 (sets, ...). Returns: (..., D) in the dtype of `outs`.
+    """
+    weights = lses.softmax(0)[..., None].to(outs.dtype)
+    return (weights * outs).sum(0)

@@ -83,13 +83,34 @@ def test_refuses_keys_that_do_not_fit():
         flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=seqlens)
 
 
-def test_merging_two_halves_is_attending_to_the_whole():
+@pytest.mark.parametrize("window", [(-1, -1), (3, 0), (150, 0), (1000, 0)])
+@pytest.mark.parametrize(("time", "length"), [(2, 2), (5, 400), (300, 300), (200, 700)])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2)])
+def test_blocks_in_bfloat16_attend_as_float32_does(window, time, length, heads, kv_heads):
+    """Longer than a block, on an empty and on a filled cache."""
+    q, k_cache, v_cache, k, v = random_case(2, time, length, heads, kv_heads)
+    seqlens = torch.full((2,), length - time, dtype=torch.int32)
+
+    def run(dtype: torch.dtype) -> Tensor:
+        caches = (x.to(dtype, copy=True) for x in (k_cache, v_cache))
+        given = (x.to(dtype) for x in (k, v))
+        return flash_attn_with_kvcache(
+            q.to(dtype), *caches, *given, cache_seqlens=seqlens, window_size=window
+        )
+
+    torch.testing.assert_close(
+        run(torch.bfloat16).float(), run(torch.float32), atol=0.05, rtol=0.02
+    )
+
+
+def test_merging_parts_is_attending_to_the_whole():
     q, k, v, _, _ = random_case(2, 6, 20, 3, 3)
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     whole, _ = attend_with_lse(q, k, v, None)
-    left = attend_with_lse(q, k[:, :, :13], v[:, :, :13], None)
-    right = attend_with_lse(q, k[:, :, 13:], v[:, :, 13:], None)
-    torch.testing.assert_close(merge(*left, *right), whole, atol=1e-6, rtol=0)
+    cuts = ((0, 7), (7, 13), (13, 20))
+    parts = [attend_with_lse(q, k[:, :, a:b], v[:, :, a:b], None) for a, b in cuts]
+    outs, lses = (torch.stack(column) for column in zip(*parts, strict=True))
+    torch.testing.assert_close(merge(outs, lses), whole, atol=1e-6, rtol=0)
 
 
 def test_says_why_nothing_faster_runs():
