@@ -13,7 +13,6 @@ every tensor is held against what that variant has, and none may be missing, lef
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import ModelFileError
+from engine.loading.finite import is_finite
 from engine.loading.nanochat_identity import Identity, identify
 from engine.loading.nanochat_paths import locate, meta_path, source_of, tokenizer_path
 from engine.loading.torch_file import read_tensors
@@ -160,8 +160,7 @@ def check(tensors: Mapping[str, Tensor], identity: Identity, *, where: str) -> N
             )
         if tensor.dtype not in WEIGHT_TYPES:
             raise ModelFileError(f"{where}: {name} is {tensor.dtype}, which is not supported.")
-        # One NaN or infinity makes the sum one: a single pass, and no mask as large as the tensor.
-        if not math.isfinite(tensor.sum(dtype=torch.float32).item()):
+        if not is_finite(tensor):
             raise ModelFileError(
                 f"{where}: {name} has values that are not numbers (NaN or infinite); "
                 "the training diverged or the file is damaged."

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import ModelFileError
+from engine.loading.finite import is_finite
 from engine.loading.model_folder import safetensors_files
 
 MAX_HEADER = 100 << 20
@@ -82,8 +83,7 @@ class SafeTensor:
                     part = flat[at : at + step]
                     into = part if dtype == out.dtype else torch.empty(len(part), dtype=dtype)
                     _read_exactly(file, into)
-                    # One NaN or infinity makes the sum one.
-                    if not math.isfinite(into.sum(dtype=torch.float32).item()):
+                    if not is_finite(into):
                         raise ModelFileError(
                             f"{self.path}: {self.name} has values that are not numbers (NaN or"
                             " infinite); the training diverged or the file is damaged."

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from engine.errors import ModelFileError
 from engine.loading import quants
+from engine.loading.finite import is_finite
 from engine.loading.gguf import GGUFFile, GGUFTensor
 from engine.loading.quants import Codes4
 from engine.loading.safetensors import SafeTensor
@@ -125,8 +126,7 @@ class _Quantised:
         return codes
 
     def _require_numbers(self, values: Tensor) -> None:
-        # One NaN or infinity makes the sum one.
-        if not math.isfinite(values.sum().item()):
+        if not is_finite(values):
             raise ModelFileError(
                 f"{self._tensor.source}: {self._tensor.name} has values that are not numbers (NaN"
                 " or infinite); the training diverged or the file is damaged."
