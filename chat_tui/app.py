@@ -17,13 +17,17 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.timer import Timer
+from textual.widget import Widget
 from textual.widgets import TextArea
 
 from chat_tui import commands, effects
+from chat_tui.asking import Pace
 from chat_tui.backends.base import Backend
-from chat_tui.chat import Chat, Pace
+from chat_tui.chat import GROWING, Chat
 from chat_tui.commands import Choice, Command
 from chat_tui.conversation import SaveError
+from chat_tui.drawing import Stage
+from chat_tui.editing import Editing
 from chat_tui.hints import hints
 from chat_tui.history import PromptHistory
 from chat_tui.settings import Settings
@@ -96,6 +100,7 @@ class ChatApp(App[None]):
         self.chat = Chat(backend, settings, load_sent=load_sent, clock=clock)
         self._backend = backend
         self._past = PromptHistory(history)
+        self._editing = Editing()
         self._ticks = 0
         self._timer: Timer | None = None
 
@@ -123,6 +128,7 @@ class ChatApp(App[None]):
         self.progress = self.query_one(Progress)
         self.waiting = self.query_one(Waiting)
         self.welcome = self.query_one(Welcome)
+        self.stage = Stage(self.main)
         self.main.add_class("-empty")
         self.prompt.focus()
         leave_on_signals(lambda code: self.exit(return_code=code))
@@ -158,49 +164,12 @@ class ChatApp(App[None]):
         self.grid.paint()
 
     def _draw_one(self, effect: effects.Effect) -> None:
-        match effect:
-            case effects.Fed(row, text, forced):
-                self.grid.pane(row).feed(text, forced)
-            case effects.Prefilled(done, total):
-                for pane in self.grid.panes:
-                    pane.set_note(f"prefill {done:,} of {total:,}" if done < total else "")
-            case effects.Called(row, number, call):
-                self.grid.pane(row).set_call(number, call)
-            case effects.RowEnded(row, reason, text):
-                self.grid.pane(row).finish(reason, text)
-            case effects.Picked(row):
-                for index, pane in enumerate(self.grid.panes):
-                    pane.set_picked(index == row)
-                self.grid.focused_index = row
-            case effects.Began(turn):
-                self.transcript.add_user(turn.user)
-                self.grid.start(turn.samples, turn.labels)
-                self.main.remove_class("-empty").add_class("-answering")
-            case effects.Kept(turn):
-                answer = turn.answer
-                self.transcript.add_answer(answer.text, answer.calls, answer.forced, turn.caption)
-                self._close_grid()
-            case effects.Withdrawn():
-                self._close_grid()
-            case effects.Cleared():
-                self.transcript.clear()
-                self._close_grid()
-                self.main.add_class("-empty")
-            case effects.Returned(text):
-                self.prompt.give_back(text)
-            case effects.Noted(text, kind):
-                self.main.remove_class("-empty")
-                self.transcript.add_notice(text, kind)
-            case effects.Told(text, kind):
-                self.answer.tell(text, kind)
-            case effects.Overflow():
-                self._ask_about(effect)
-
-    def _close_grid(self) -> None:
-        if self.grid.has_focus_within:
-            self.prompt.focus()
-        self.grid.clear()
-        self.main.remove_class("-answering")
+        if isinstance(effect, effects.Overflow):
+            self._ask_about(effect)
+        else:
+            self.stage.draw(effect)
+            if isinstance(effect, effects.Moved):
+                self.chat.focused = effect.focused
 
     def _redraw(self) -> None:
         """Everything that is a function of the state alone."""
@@ -213,7 +182,7 @@ class ChatApp(App[None]):
         self.waiting.until = f"sent when {until}"
         self.waiting.texts = tuple(chat.queue)
         self.prompt.waiting = bool(chat.queue)
-        self.prompt.tell_state(*hints(chat, self.grid.focused_index))
+        self.prompt.tell_state(*hints(chat, self.grid.focused_index, self._editing.what))
 
     # What the user does.
 
@@ -226,6 +195,11 @@ class ChatApp(App[None]):
 
     def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
         self.answer.hush()
+        edited = message.text
+        if self._editing.what:
+            self.act(lambda: self._editing.submit(self.prompt, edited))
+            self._past.add(edited)
+            return
         match commands.interpret(message.text):
             case commands.Complaint(line):
                 self.answer.tell(line, "warning")
@@ -256,6 +230,14 @@ class ChatApp(App[None]):
                 self.exit()
             case "save":
                 return self._save(argument)
+            case "undo":
+                self.action_undo()
+            case "more":
+                self.act(lambda: self.chat.more(int(argument) if argument else None))
+            case "continue":
+                self.action_continue()
+            case "edit":
+                self._edit_message(int(argument) if argument else None)
         return True
 
     def _tell_value(self, command: Command) -> None:
@@ -317,7 +299,57 @@ class ChatApp(App[None]):
         self.act(lambda: self.chat.pick(index))
         self.prompt.focus()
 
+    def action_undo(self) -> None:
+        inside = self.transcript.has_focus
+        self.act(self.chat.undo)
+        if inside and self.grid.panes:
+            self.grid.focus_pane(self.grid.focused_index)
+
+    def action_more(self) -> None:
+        self.act(self.chat.more)
+
+    def action_continue(self) -> None:
+        answer = self.chat.current
+        if answer is None:
+            self.answer.tell("There is no answer to continue.", "info")
+        else:
+            self.act(lambda: self.chat.continue_(answer))
+
+    def action_edit(self) -> None:
+        self._edit_message(None)
+
+    def _edit_message(self, number: int | None) -> None:
+        """Put a message of this path into the prompt, to be asked again; None is the last one."""
+        turns = [pick.turn for pick in self.chat.conversation.path]
+        if self.chat.turn is not None and self.chat.turn.turn is not None:
+            turns.append(self.chat.turn.turn)
+        number = len(turns) if number is None else number
+        if not 1 <= number <= len(turns):
+            many = "no message" if not turns else f"{len(turns)} messages"
+            self.answer.tell(
+                f"There is {many} to edit." if not turns else f"There are {many}, no {number}.",
+                "info",
+            )
+            return
+        turn = turns[number - 1]
+        self._edit(f"message {number}", turn.user, lambda text: self.chat.edit(turn, text))
+
+    def action_edit_answer(self) -> None:
+        answer = self.chat.current
+        if answer is None or answer.reason is None:
+            self.answer.tell("There is no answer to edit." if answer is None else GROWING, "info")
+        else:
+            self._edit("an answer", answer.text, lambda text: self.chat.edit_answer(answer, text))
+
+    def _edit(self, what: str, text: str, submit: Callable[[str], None]) -> None:
+        self._editing.begin(self.prompt, what, text, submit)
+        self._redraw()
+
     def action_stop(self) -> None:
+        if self._editing.what:
+            self._editing.end(self.prompt)
+            self._redraw()
+            return
         if not self.chat.stop() and self.screen is self.main:
             self.prompt.focus()
 
@@ -349,9 +381,9 @@ class ChatApp(App[None]):
             else:
                 self.screen.focus_previous()
             return
-        stops = [place for place in (self.prompt, self.grid, self.transcript) if place.display]
-        if not self.grid.panes:
-            stops.remove(self.grid)
+        stops: list[Widget] = [self.prompt, self.transcript]
+        if self.grid.panes:
+            stops.insert(1, self.grid)
         here = next(
             (place for place in stops if place.has_focus or place.has_focus_within), self.prompt
         )

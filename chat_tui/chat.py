@@ -1,155 +1,35 @@
 """What happens between a backend and a screen, without a screen.
 
-`Chat` holds the conversation, the turn that runs, what waits to be asked, and whether there is a
-model to ask. The screen calls `send`, `pick`, `stop` ... and gives it the backend's events with
-`take`; whatever has to be drawn comes out of `effects()`, in order (`chat_tui/effects.py`). Nothing
-that was typed is ever lost: it is in the transcript, in `queue`, or comes back as `Returned`.
+The screen calls `send`, `pick`, `stop`, `undo` ... and gives the backend's events to `take`;
+whatever has to be drawn comes out of `effects()`, in order (`chat_tui/effects.py`). What the
+backend says is in `asking.Asking`; here is what the user does. Nothing that was typed is ever lost:
+it is in the tree, in `queue`, or comes back as `Returned`.
 """
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
 
-from chat_tui.backends.base import Backend
-from chat_tui.conversation import Conversation, HistoryChangedError, turns_to_drop
-from chat_tui.effects import (
-    Began,
-    Called,
-    Cleared,
-    Effect,
-    Fed,
-    Kept,
-    Kind,
-    Noted,
-    Overflow,
-    Picked,
-    Prefilled,
-    Returned,
-    RowEnded,
-    Told,
-    Withdrawn,
-)
-from chat_tui.settings import Settings
-from chat_tui.turn import RunningTurn
-from engine.messages import (
-    Ask,
-    Cancel,
-    Died,
-    Event,
-    Failed,
-    Finished,
-    Loading,
-    ModelInfo,
-    Overflowed,
-    Prefilling,
-    Ready,
-    RowFinished,
-    Started,
-    Stepped,
-)
+from chat_tui.asking import PATIENCE_S, Asking
+from chat_tui.conversation import Conversation
+from chat_tui.effects import Cleared, Picked, Returned
+from chat_tui.tree import Answer, Beginning, Turn
+from engine.messages import Cancel, Died
 
-Pace = Literal["idle", "waiting", "running"]
-Phase = Literal["absent", "loading", "ready"]
-
-PATIENCE_S = 2.0
-"""How long the engine may take to stop: it looks between two steps, or two chunks of a prefill."""
+GROWING = "The answers are still growing: Esc stops them."
 
 
-class Chat:
-    """One conversation with one backend.
+class Chat(Asking):
+    """One conversation with one backend, as the user acts on it."""
 
-    Attributes:
-        settings: replaced by commands; a running turn keeps those it was asked with.
-        focused: the row that is continued where none was picked; the screen sets it.
-        phase: whether there is a model to ask.
-        loading: the last word on the model's way here, while `phase` is "loading".
-        stopped: the engine's process is gone; the next message starts it anew.
-    """
-
-    def __init__(
-        self,
-        backend: Backend,
-        settings: Settings,
-        *,
-        load_sent: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.settings = settings
-        self.conversation = Conversation()
-        self.queue: deque[str] = deque()
-        self.turn: RunningTurn | None = None
-        self.last: RunningTurn | None = None
-        self.overflow: Overflow | None = None
-        self.info: ModelInfo | None = None
-        self.phase: Phase = "absent"
-        self.loading: Loading | None = None
-        self.focused = 0
-        self._backend = backend
-        self._clock = clock
-        self._asks = 0
-        self._loads = 0
-        self._effects: list[Effect] = []
-        self.stopped = False
-        self._loaded = ""
-        if load_sent:
-            self._loads, self.phase = 1, "loading"
-        else:
-            self._load()
-
-    def effects(self) -> list[Effect]:
-        """What has to be drawn since the last call."""
-        effects, self._effects = self._effects, []
-        return effects
-
-    @property
-    def running(self) -> bool:
-        return self.turn is not None and not self.turn.over
-
-    @property
-    def pace(self) -> Pace:
-        """How often something new can be expected."""
-        if self.turn is not None and self.running:
-            return "waiting" if self.turn.first_at is None else "running"
-        return "running" if self.phase == "loading" else "idle"
-
-    @property
-    def context_used(self) -> int:
-        """Tokens of the conversation, the running turn's longest or picked row included."""
-        turn = self.turn
-        if turn is None or not turn.started:
-            return len(self.conversation.tokens)
-        rows = turn.rows if turn.picked is None else [turn.rows[turn.picked]]
-        return len(turn.prompt_tokens) + max(len(row.tokens) for row in rows)
-
-    # What the user does.
+    # Talking.
 
     def send(self, text: str) -> None:
         """Ask `text` as soon as that is possible; a turn without a pick goes on with `focused`."""
         self.queue.append(text)
-        if self.turn is not None and self.turn.picked is None and self.turn.started:
-            self.pick(self.focused)
+        if self.turn is not None and self.turn.picked is None and self.turn.rows:
+            self._pick_focused(self.turn)
         self._advance()
-
-    def pick(self, row: int) -> None:
-        """Go on with `row`; the other rows stop."""
-        turn = self.turn
-        if turn is None or not turn.started:
-            return self._tell("There is no answer to pick yet.", "info")
-        if not 0 <= row < turn.samples:
-            return self._tell(f"There are {turn.samples} answers, no {row + 1}.", "warning")
-        if turn.picked == row:
-            return None
-        turn.picked = row
-        self._effects.append(Picked(row))
-        for index, other in enumerate(turn.rows):
-            if index != row and other.reason is None:
-                self._backend.send(Cancel(turn.ask, index))
-        self._settle()
-        return None
 
     def stop(self) -> bool:
         """Stop the running turn, keeping what is there. False where nothing runs.
@@ -178,12 +58,25 @@ class Chat:
         return self.queue.pop() if self.queue else None
 
     def new(self) -> None:
-        """Forget the conversation; what waits comes back into the prompt."""
-        self.stop()
-        self._return_queue()
-        self.turn = self.last = self.overflow = None
-        self.conversation.clear()
+        """Begin another conversation; what waits comes back into the prompt."""
+        self.open(Conversation())
         self._effects.append(Cleared())
+
+    def open(self, conversation: Conversation, shown: Turn | None = None) -> None:
+        """Go on with another conversation, where `shown` is without a pick, if any is."""
+        self.stop()
+        turn = self.turn
+        if turn is not None and not turn.over:
+            turn.end()
+            self._forget_empty(turn)
+        self._return_queue()
+        self.turn = self.last = self.overflow = self._back = None
+        self.conversation = conversation
+        self.focused = 0
+        if shown is not None and shown.answers:
+            self._show(shown)
+        elif conversation.path:
+            self._moved()
 
     def change(self, field: str, value: object) -> None:
         """Replace one field of the settings."""
@@ -208,168 +101,122 @@ class Chat:
     def decline(self) -> None:
         """Answer an `Overflow`: take the message back."""
         if self.overflow is not None:
+            self._return_from_edit()
             self.queue.appendleft(self.overflow.text)
             self.overflow = None
             self._return_queue()
 
-    # What the backend says.
+    # Moving in the tree.
 
-    def take(self, event: Event) -> None:
-        match event:
-            case Loading():
-                self.loading = event
-            case Ready():
-                self._ready(event)
-            case Died():
-                self._loads, self.phase, self.loading, self.stopped = 0, "absent", None, True
-                self._lose(event.reason)
-            case Failed(ask=None):
-                self._load_failed(event)
-            case _:
-                # A turn that was given up (by /new) may still have events on their way.
-                if self.turn is not None and event.ask == self.turn.ask:
-                    self._take_for_turn(self.turn, event)
+    @property
+    def current(self) -> Answer | None:
+        """The answer that a key acts on: the focused one, else the one that was picked last."""
+        if self.turn is not None and self.turn.rows:
+            return self.turn.rows[min(self.focused, len(self.turn.rows) - 1)]
+        return self.conversation.head
 
-    def _take_for_turn(self, turn: RunningTurn, event: Event) -> None:
-        match event:
-            case Started():
-                turn.start(event)
-                try:
-                    self.conversation.check(event.prompt_tokens, event.preface_tokens)
-                except HistoryChangedError as error:
-                    self._note(str(error), "warning")
-                self._effects.append(Began(turn))
-            case Prefilling():
-                turn.prefilled = (event.done, event.total)
-                self._effects.append(Prefilled(event.done, event.total))
-            case Stepped():
-                turn.step(event, self._clock())
-                self._effects += [
-                    Fed(row, event.texts[row], event.masks[row] == 0)
-                    for row, token in enumerate(event.tokens)
-                    if token is not None
-                ]
-                self._effects += [Called(*call) for call in event.calls]
-            case RowFinished():
-                turn.end_row(event)
-                self._effects.append(RowEnded(event.row, event.reason, event.text))
-            case Finished():
-                turn.end(event.stats)
-                if turn.empty:
-                    self._note("Stopped before the first token; the message is back.", "info")
-                    self._withdraw(turn)
-                self._settle()
-            case Overflowed():
-                self.turn = None
-                drop = turns_to_drop(event, self.settings.max_tokens)
-                self.overflow = Overflow(turn.user, event.prompt_tokens, event.limit, drop)
-                self._effects.append(self.overflow)
-            case Failed():
-                self._lose(event.message)
+    @property
+    def current_turn(self) -> Turn | None:
+        """The turn that a key acts on: the one that is shown, else the last one of the path."""
+        if self.turn is not None and self.turn.turn is not None:
+            return self.turn.turn
+        return self.conversation.path[-1].turn if self.conversation.path else None
 
-    def _ready(self, event: Ready) -> None:
-        self._loads = max(0, self._loads - 1)
-        if self._loads:
-            return
-        if self.info is not None and self.info.name != event.info.name:
-            self.conversation.rebase()
-        self.info, self.phase, self.loading = event.info, "ready", None
-        self._loaded = self.settings.model
-        self._advance()
-
-    def _load_failed(self, event: Failed) -> None:
-        self._loads = max(0, self._loads - 1)
-        if self._loads:
-            return
-        self.phase, self.loading = "absent", None
-        self._note(event.message, "error")
-        if self._loaded and self._loaded != self.settings.model:
-            self.settings = replace(self.settings, model=self._loaded)
-            self._note(f"The next message goes to {self._loaded} again.", "info")
-        self._return_queue()
-
-    def _lose(self, reason: str) -> None:
-        """The engine failed: keep what was streamed, hand back what was not answered."""
-        self._note(reason, "error")
-        turn = self.turn
-        if turn is not None and not turn.over:
-            if turn.started:
-                self._effects += [
-                    RowEnded(row, None, "")
-                    for row, state in enumerate(turn.rows)
-                    if state.reason is None
-                ]
-            turn.end(lost=reason)
-            if turn.empty:
-                self._withdraw(turn)
-        self._return_queue()
-        self._settle()
-
-    # How one thing leads to the next.
-
-    def _load(self) -> None:
-        self._loads += 1
-        self.phase, self.loading, self.stopped = "loading", None, False
-        self._backend.send(self.settings.load())
-
-    def _settle(self) -> None:
-        """Keep a turn that is picked and over, then go on with what waits."""
-        turn = self.turn
-        if turn is not None and turn.over and turn.picked is not None:
-            kept = turn.finished(self.info.name if self.info is not None else "")
-            self.conversation.keep(kept, turn.prompt_tokens)
-            self.turn, self.last = None, turn
-            self._effects.append(Kept(kept))
-        self._advance()
-
-    def _advance(self) -> None:
-        """Ask the next message that waits, if anything allows it."""
-        if not self.queue or self.overflow is not None:
-            return
-        if self.phase == "absent":
-            self._load()
-        if self.phase == "loading" or self.running:
-            return
-        if self.turn is not None:
-            # Over, but nobody picked: go on with the one that the screen shows in focus.
-            self.pick(min(self.focused, self.turn.samples - 1))
+    def undo(self) -> None:
+        """Take the last pick back: the answers of its turn are shown again."""
+        turn, path = self.turn, self.conversation.path
+        if turn is not None and self.running:
+            if turn.picked is None or turn.samples == 1:
+                return self._tell(GROWING, "info")
+            turn.picked = None
+            self._effects.append(Picked(None))
+        elif not path:
+            self._tell("There is no pick to take back.", "info")
         else:
-            self._ask(self.queue.popleft())
+            last = path[-1]
+            last.turn.picked = None
+            self._show(last.turn, last.picked)
+        return None
 
-    def _ask(self, text: str) -> None:
-        self._asks += 1
-        settings = self.settings
-        self.focused = 0
-        self.turn = RunningTurn(
-            self._asks, text, settings.samples, settings.top_k, asked_at=self._clock()
-        )
-        self._backend.send(
-            Ask(
-                ask=self._asks,
-                text=text,
-                history=self.conversation.history(self.info.name if self.info else ""),
-                system=settings.system,
-                tools=settings.tools,
-                samples=settings.samples,
-                params=settings.params(),
-                reuse_cache=settings.reuse_cache,
-            )
-        )
+    def show(self, turn: Turn) -> None:
+        """Go back to a turn: its answers are shown, to pick another."""
+        if self.running:
+            return self._tell(GROWING, "info")
+        picked = turn.picked
+        return self._show(turn, 0 if picked is None else turn.index(picked))
 
-    def _withdraw(self, turn: RunningTurn) -> None:
+    def go(self, answer: Answer) -> None:
+        """Stand behind an answer, anywhere in the tree; the next message follows it."""
+        if self.running:
+            return self._tell(GROWING, "info")
+        self.conversation.go(answer)
         self.turn = None
-        if turn.started:
-            self._effects.append(Withdrawn())
-        self.queue.appendleft(turn.user)
-        self._return_queue()
+        return self._moved()
 
-    def _return_queue(self) -> None:
-        if self.queue:
-            self._effects.append(Returned("\n\n".join(self.queue)))
-            self.queue.clear()
+    # Growing the tree.
 
-    def _note(self, text: str, kind: Kind) -> None:
-        self._effects.append(Noted(text, kind))
+    def more(self, count: int | None = None) -> None:
+        """Ask for `count` more answers (None: as many as for a message) beside those of the turn
+        that is looked at."""
+        turn = self.current_turn
+        if turn is None:
+            self._tell("There is no answer yet: send a message first.", "info")
+        elif self._free():
+            self._ask_beside(turn, count or self.settings.samples)
 
-    def _tell(self, text: str, kind: Kind) -> None:
-        self._effects.append(Told(text, kind))
+    def edit(self, turn: Turn, text: str) -> None:
+        """Ask `text` in the place of `turn`'s message, in a branch beside it."""
+        if not self._free():
+            return self._effects.append(Returned(text))
+        self._back = (self.conversation.head, self.turn.turn if self.turn is not None else None)
+        self._stand_before(turn)
+        self.turn = None
+        self._moved()
+        return self._ask(text)
+
+    def continue_(self, answer: Answer) -> None:
+        """Go on where an answer was stopped or cut, in a new answer beside it."""
+        if answer.can_continue:
+            self._grow(answer, answer.beginning(), 1)
+        elif answer.reason == "context":
+            self._tell("The context is full: there is no room to continue.", "info")
+        elif answer.reason is not None:
+            self._tell("It ended by itself; an edited answer, or a fork, goes on.", "info")
+        else:
+            self._tell(GROWING, "info")
+
+    def edit_answer(self, answer: Answer, text: str) -> None:
+        """Go on from `text` in the place of what an answer says."""
+        if not self._grow(answer, answer.edited(text), 1):
+            self._effects.append(Returned(text))
+
+    def fork(
+        self, answer: Answer, index: int, instead: int | str, count: int | None = None
+    ) -> None:
+        """Ask for `count` answers (None: as many as for a message) that begin like `answer` up to
+        its token `index`, and there go on with another token, or with a text."""
+        self._grow(answer, answer.fork(index, instead), count or self.settings.samples)
+
+    def _grow(self, answer: Answer, beginning: Beginning, count: int) -> bool:
+        """Ask for answers that begin with a part of `answer`. False where that is not possible."""
+        if not self._free():
+            return False
+        assert self.model is not None
+        if not self.model.speaks_with(answer.model):
+            if len(beginning.tokens) > len(beginning.ends):
+                self._tell(f"Token ids of {answer.model.name} mean nothing here.", "warning")
+                return False
+            beginning = Beginning(answer.id, then=beginning.text + beginning.then)
+        self._ask_beside(self.conversation.tree.turn_of(answer), count, beginning)
+        return True
+
+    def _free(self) -> bool:
+        """Whether something can be asked now that is no message; else says why not."""
+        if self.running:
+            self._tell(GROWING, "info")
+        elif self.phase == "absent":
+            self._load()
+            self._tell("The engine is started anew; try again when it is ready.", "info")
+        elif self.phase == "loading":
+            self._tell("The model is still loading.", "info")
+        return self.phase == "ready" and not self.running

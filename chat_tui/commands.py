@@ -26,6 +26,12 @@ def _samples(text: str) -> int:
     return int(text)
 
 
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text[:9]) == 0:
+        raise BadValueError("takes a whole number from 1")
+    return int(text)
+
+
 def _temperatures(text: str) -> tuple[float, ...]:
     values: list[float] = []
     for part in re.split(r"[,\s]+", text.strip(" ,")):
@@ -84,6 +90,7 @@ class Command:
         setting: the field of `Settings` that it replaces; empty for an action.
         values: arguments worth offering.
         show: the current value in words.
+        optional: it can be given without its argument.
     """
 
     name: str
@@ -93,14 +100,20 @@ class Command:
     setting: str = ""
     values: tuple[str, ...] = ()
     show: Callable[[Settings], str] | None = None
+    optional: bool = False
 
     @property
     def usage(self) -> str:
-        return f"/{self.name} {self.argument}".rstrip()
+        argument = f"[{self.argument}]" if self.optional else self.argument
+        return f"/{self.name} {argument}".rstrip()
 
 
 COMMANDS: tuple[Command, ...] = (
     Command("new", "", "start a new conversation"),
+    Command("undo", "", "take the last pick back, pick another"),
+    Command("more", "N", "more answers beside these", _samples, optional=True),
+    Command("edit", "N", "edit the last message, or the N-th", _number, optional=True),
+    Command("continue", "", "continue a stopped or cut answer"),
     Command(
         "samples",
         "N",
@@ -232,6 +245,8 @@ def interpret(text: str) -> Outcome:
             return Complaint(f"/{command.name} takes nothing behind it.")
         return Act(command, "")
     if not argument:
+        if command.optional:
+            return Act(command, "")
         if command.show is None:
             return Complaint(f"{command.usage}: {command.summary}.")
         return Question(command)

@@ -1,9 +1,9 @@
-"""The conversation as exact tokens: what was prefilled and answered, and which of it was sampled.
+"""The conversation that is looked at: a path through the tree, as exact tokens.
 
 `Conversation.history()` is what an `Ask` carries. `check()` takes the prompt that the engine then
-prefills and compares it with everything known so far; `keep()` records it together with the picked
-answer. So `tokens` is the very list that the model has seen and written, and `mask` says of each
-token whether the model sampled it (1) or it was given (0).
+prefills and compares it with everything known so far; `prompt()` says what of it has to be kept. So
+`tokens` is the very list that the model has seen and written, and `mask` says of each token whether
+the model sampled it (1) or it was given (0).
 """
 
 from __future__ import annotations
@@ -11,16 +11,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.messages import Exchange, FinishReason, Overflowed, ToolCall
-
-_ENDINGS = {
-    "length": "cut at the token limit",
-    "context": "cut where the context is full",
-    "cancelled": "stopped",
-}
+from chat_tui.model import Model
+from chat_tui.tree import Answer, Pick, Prompt, Tree
+from engine.messages import Exchange, Overflowed, Started
 
 
 class HistoryChangedError(Exception):
@@ -31,53 +26,6 @@ class SaveError(Exception):
     """The conversation was not written. `str(error)` is one line."""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One answer as it was generated: exact ids, mask, and the ids that close it."""
-
-    index: int
-    text: str
-    tokens: tuple[int, ...]
-    mask: tuple[int, ...]
-    closing: tuple[int, ...]
-    reason: FinishReason
-    temperature: float
-    calls: tuple[ToolCall, ...] = ()
-    forced: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A message, all answers it got, and the one that was picked."""
-
-    user: str
-    samples: tuple[Sample, ...]
-    picked: int
-    model: str
-    seed: int | None
-    top_k: int | None
-    prompt_tokens: int
-    preface_tokens: int
-
-    @property
-    def answer(self) -> Sample:
-        return self.samples[self.picked]
-
-    @property
-    def caption(self) -> str:
-        """What it takes to make the answer again, and how it ended if not by itself."""
-        answer = self.answer
-        of = f"{self.picked + 1} of {len(self.samples)}" if len(self.samples) > 1 else ""
-        seed = f"seed {self.seed}" if self.seed is not None else ""
-        parts = (of, f"T {answer.temperature:g}", seed, _ENDINGS.get(answer.reason, ""))
-        return " · ".join(part for part in parts if part)
-
-    def exchange(self, model: str) -> Exchange:
-        """For the next ask; another model's ids mean nothing, so it gets the text alone."""
-        tokens = self.answer.tokens if model == self.model else None
-        return Exchange(self.user, tokens, self.answer.text)
-
-
 def first_difference(known: Sequence[int], prompt: Sequence[int]) -> int | None:
     """Where `prompt` stops beginning with `known`; None if it does not stop."""
     for place, (old, new) in enumerate(zip(known, prompt, strict=False)):
@@ -86,21 +34,56 @@ def first_difference(known: Sequence[int], prompt: Sequence[int]) -> int | None:
     return len(prompt) if len(prompt) < len(known) else None
 
 
-@dataclass
 class Conversation:
-    """A list of turns and the token list that they make."""
+    """A path through a tree and the token list that it makes.
 
-    turns: list[Turn] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    mask: list[int] = field(default_factory=list)
-    preface_tokens: int = 0
-    dropped: int = 0
-    _rebased: bool = False
+    Attributes:
+        tree: everything that was asked and answered, on this path and beside it.
+        path: the picks from the root to where the next message goes.
+        dropped: how many of the oldest of them the next prompt leaves out.
+        tokens, mask: what the path makes, closed and ready for the next message.
+        preface_tokens: how many of them stand before the conversation's own turns.
+    """
 
-    def history(self, model: str) -> tuple[Exchange, ...]:
-        return tuple(turn.exchange(model) for turn in self.turns)
+    def __init__(self, tree: Tree | None = None, head: Answer | None = None) -> None:
+        self.tree = tree or Tree()
+        self.go(head)
 
-    def check(self, prompt: Sequence[int], preface_tokens: int) -> None:
+    # Where it stands.
+
+    @property
+    def head(self) -> Answer | None:
+        """The answer that the next message follows."""
+        return self.path[-1].answer if self.path else None
+
+    @property
+    def turns(self) -> list[Pick]:
+        """The picks that the model is shown."""
+        return self.path[self.dropped :]
+
+    def go(self, head: Answer | None) -> None:
+        """Stand behind `head`, wherever it is in the tree; None is before everything."""
+        self.path = self.tree.path(head)
+        self.dropped = head.prompt.dropped if head else 0
+        self._list()
+
+    def pick(self, answer: Answer) -> Pick:
+        """Go on with `answer`, which is the choice among the answers of its turn."""
+        self.tree.turn_of(answer).picked = answer.id
+        self.go(answer)
+        return self.path[-1]
+
+    def drop_oldest(self, count: int) -> None:
+        """Show the model no longer the oldest turns; the next prompt is then shorter, not
+        longer."""
+        self.dropped = min(self.dropped + max(count, 0), len(self.path))
+
+    # What the model is told, and whether it is that.
+
+    def history(self, model: Model) -> tuple[Exchange, ...]:
+        return tuple(pick.exchange(model) for pick in self.turns)
+
+    def check(self, prompt: Sequence[int], preface_tokens: int, model: Model) -> None:
         """The engine is prefilling `prompt`: does it go on where this conversation stands?
 
         The preface (the first `preface_tokens`: system text, the calculator's examples) is not the
@@ -110,7 +93,7 @@ class Conversation:
             HistoryChangedError: it does not begin with what is known, though no turn was dropped
                 and the model is the same.
         """
-        if self._rebased:
+        if not self._grows(model):
             return
         known = self.tokens[self.preface_tokens :]
         place = first_difference(known, prompt[preface_tokens:])
@@ -120,40 +103,52 @@ class Conversation:
                 "the model sees other tokens than were kept."
             )
 
-    def keep(self, turn: Turn, prompt: Sequence[int]) -> None:
-        """The picked answer to `prompt` becomes part of the conversation."""
-        mask = [0] * len(prompt)
-        place = 0
-        for earlier in self.turns:
-            if earlier.model == turn.model:
-                place = _mark(prompt, mask, place, earlier.answer)
-        answer = turn.answer
-        self.turns.append(turn)
-        self.tokens = [*prompt, *answer.tokens, *answer.closing]
-        self.mask = [*mask, *answer.mask, *([0] * len(answer.closing))]
-        self.preface_tokens = turn.preface_tokens
-        self._rebased = False
+    def prompt(self, event: Started, model: Model, system: str | None, tools: bool) -> Prompt:
+        """What of the prompt that is being prefilled the path does not know yet."""
+        ids = event.prompt_tokens[: len(event.prompt_tokens) - len(event.answer)]
+        preface, body = ids[: event.preface_tokens], ids[event.preface_tokens :]
+        known = self.tokens[self.preface_tokens :]
+        grows = bool(known) and self._grows(model) and first_difference(known, body) is None
+        added = body[len(known) :] if grows else body
+        return Prompt(preface, added, not grows, self.dropped, system, tools)
 
-    def drop_oldest(self, count: int) -> None:
-        """Forget the oldest turns; the next prompt is then shorter, not longer."""
-        if count <= 0:
-            return
-        self.dropped += len(self.turns[:count])
-        del self.turns[:count]
-        self.rebase()
+    def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
+        """The whole list that was prefilled behind this path, where the answer begins."""
+        known = () if prompt.anew else self.tokens[self.preface_tokens :]
+        return (*prompt.preface, *known, *prompt.ids)
 
-    def rebase(self) -> None:
-        """The next prompt may begin differently: turns were dropped, or the model is another."""
-        self._rebased = True
+    def _grows(self, model: Model) -> bool:
+        """Whether the next prompt has to begin with the list so far."""
+        head = self.head
+        if head is None:
+            return True
+        return model.speaks_with(head.model) and self.dropped == head.prompt.dropped
 
-    def clear(self) -> None:
-        self.turns.clear()
-        self.tokens, self.mask = [], []
-        self.preface_tokens = self.dropped = 0
-        self._rebased = False
+    def _list(self) -> None:
+        """Make the path's token list."""
+        preface: tuple[int, ...] = ()
+        tokens: list[int] = []
+        mask: list[int] = []
+        for place, (_, answer) in enumerate(self.path):
+            prompt = answer.prompt
+            if prompt.anew:
+                tokens, mask, found = [], [0] * len(prompt.ids), 0
+                for earlier in self.path[prompt.dropped : place]:
+                    if earlier.answer.model.speaks_with(answer.model):
+                        found = _mark(prompt.ids, mask, found, earlier.answer)
+            else:
+                mask += [0] * len(prompt.ids)
+            preface = prompt.preface
+            tokens += [*prompt.ids, *answer.tokens, *answer.closing]
+            mask += [*answer.mask, *[0] * len(answer.closing)]
+        self.tokens, self.mask = [*preface, *tokens], [*[0] * len(preface), *mask]
+        self.preface_tokens = len(preface)
+
+    # Keeping it by hand.
 
     def as_json(self, *, model: str, system: str | None, tools: bool) -> str:
-        """Everything, ids and masks included, one JSON document."""
+        """The path, ids and masks included, with the answers that were not picked: one JSON
+        document."""
         document = {
             "model": model,
             "system": system,
@@ -162,7 +157,7 @@ class Conversation:
             "preface_tokens": self.preface_tokens,
             "tokens": self.tokens,
             "mask": self.mask,
-            "turns": [_turn_json(turn) for turn in self.turns],
+            "turns": [_turn_json(pick) for pick in self.turns],
         }
         return json.dumps(document, ensure_ascii=False) + "\n"
 
@@ -196,11 +191,11 @@ def turns_to_drop(event: Overflowed, max_tokens: int | None) -> int | None:
     return len(turns) if turns and length < event.limit else None
 
 
-def _mark(prompt: Sequence[int], mask: list[int], place: int, answer: Sample) -> int:
+def _mark(prompt: Sequence[int], mask: list[int], place: int, answer: Answer) -> int:
     """Copy an answer's mask to where its ids stand in `prompt`; returns the place behind."""
     width = len(answer.tokens)
     for start in range(place, len(prompt) - width + 1) if width else ():
-        if tuple(prompt[start : start + width]) == answer.tokens:
+        if list(prompt[start : start + width]) == answer.tokens:
             mask[start : start + width] = answer.mask
             return start + width
     return place
@@ -210,28 +205,29 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _turn_json(turn: Turn) -> dict[str, object]:
+def _turn_json(pick: Pick) -> dict[str, object]:
+    answer = pick.answer
     return {
-        "user": turn.user,
-        "model": turn.model,
-        "seed": turn.seed,
-        "top_k": turn.top_k,
-        "picked": turn.picked,
-        "prompt_tokens": turn.prompt_tokens,
-        "preface_tokens": turn.preface_tokens,
+        "user": pick.user,
+        "model": answer.model.name,
+        "picked": pick.picked,
+        "preface_tokens": len(answer.prompt.preface),
         "samples": [
             {
-                "index": sample.index,
+                "index": index,
                 "text": sample.text,
                 "tokens": sample.tokens,
                 "mask": sample.mask,
+                "given": sample.given,
                 "closing": sample.closing,
                 "finish_reason": sample.reason,
+                "seed": sample.seed,
                 "temperature": sample.temperature,
+                "top_k": sample.top_k,
                 "tool_calls": [
                     {"expression": call.expression, "result": call.result} for call in sample.calls
                 ],
             }
-            for sample in turn.samples
+            for index, sample in enumerate(pick.turn.answers)
         ],
     }

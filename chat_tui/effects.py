@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from chat_tui.conversation import Turn
+from chat_tui.tree import Pick
 from chat_tui.turn import RunningTurn
 from engine.messages import FinishReason, ToolCall
 
@@ -18,6 +18,13 @@ Kind = Literal["info", "warning", "error"]
 @dataclass(frozen=True)
 class Began:
     """A message was taken by the engine; its rows are about to grow."""
+
+    turn: RunningTurn
+
+
+@dataclass(frozen=True)
+class Extended:
+    """More answers are about to grow, beside those of the turn that are shown."""
 
     turn: RunningTurn
 
@@ -55,14 +62,26 @@ class RowEnded:
 
 @dataclass(frozen=True)
 class Picked:
-    row: int
+    """None: a pick was taken back before the row had ended."""
+
+    row: int | None
 
 
 @dataclass(frozen=True)
 class Kept:
     """The picked answer is part of the conversation."""
 
-    turn: Turn
+    pick: Pick
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Another place in the tree, or another conversation, is looked at: `path` leads there, and
+    behind it stands `turn`, if there is one, whose answers are there to be picked."""
+
+    path: tuple[Pick, ...]
+    turn: RunningTurn | None
+    focused: int = 0
 
 
 @dataclass(frozen=True)
@@ -110,12 +129,14 @@ class Overflow:
 
 Effect = (
     Began
+    | Extended
     | Prefilled
     | Fed
     | Called
     | RowEnded
     | Picked
     | Kept
+    | Moved
     | Withdrawn
     | Cleared
     | Returned

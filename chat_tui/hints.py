@@ -10,8 +10,11 @@ from chat_tui.chat import Chat
 from chat_tui.commands import show_temperatures
 
 
-def hints(chat: Chat, focused: int) -> tuple[str, list[str]]:
-    """How answers are sampled, for the upper edge; and what the keys do now, the first first."""
+def hints(chat: Chat, focused: int, editing: str = "") -> tuple[str, list[str]]:
+    """How answers are sampled, for the upper edge; and what the keys do now, the first first.
+
+    `editing` says what the prompt holds, where that is no new message.
+    """
     settings = chat.settings
     samples = "1 answer" if settings.samples == 1 else f"{settings.samples} answers"
     top_k = "all tokens" if settings.top_k is None else f"top-k {settings.top_k}"
@@ -21,6 +24,8 @@ def hints(chat: Chat, focused: int) -> tuple[str, list[str]]:
     turn = chat.turn
     if chat.hangs:
         return title, ["Esc ends the engine, which does not answer"]
+    if editing:
+        return f"editing {editing} · {title}", ["Enter asks it beside the old one", "Esc leaves it"]
     if turn is None or not turn.started:
         return title, ["Enter sends", "Ctrl+J new line", "F1 help"]
     picks = f"Alt+1–{min(turn.samples, 9)} picks"

@@ -1,67 +1,34 @@
-"""The turn that is being answered: N rows that grow until each has ended.
+"""The turn that is looked at: its answers, earlier ones and those that are growing.
 
-`RunningTurn` takes the engine's events as they come and knows, at any moment, what every row's
-exact tokens, mask and text are. When a row has been picked and has ended, `finished()` makes the
-`conversation.Turn` that is kept.
+`RunningTurn` takes the engine's events as they come and lets the answers of the tree grow by them.
+A turn is shown here from when it is asked until one of its answers is picked, and again when the
+user goes back to it (`RunningTurn.again`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from chat_tui.conversation import Sample, Turn
-from engine.messages import FinishReason, RowFinished, Started, Stats, Stepped, ToolCall
-
-
-@dataclass
-class RunningRow:
-    """One answer while it grows; `forced` are the character spans that the engine put there."""
-
-    temperature: float = 0.0
-    tokens: list[int] = field(default_factory=list)
-    mask: list[int] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
-    length: int = 0
-    forced: list[tuple[int, int]] = field(default_factory=list)
-    calls: dict[int, ToolCall] = field(default_factory=dict)
-    reason: FinishReason | None = None
-    closing: tuple[int, ...] = ()
-
-    def append(self, text: str, forced: bool) -> None:
-        if not text:
-            return
-        start, self.length = self.length, self.length + len(text)
-        self.pieces.append(text)
-        if not forced:
-            return
-        if self.forced and self.forced[-1][1] == start:
-            start = self.forced.pop()[0]
-        self.forced.append((start, self.length))
-
-    @property
-    def text(self) -> str:
-        return "".join(self.pieces)
-
-    def sample(self, index: int) -> Sample:
-        return Sample(
-            index=index,
-            text=self.text,
-            tokens=tuple(self.tokens),
-            mask=tuple(self.mask),
-            closing=self.closing,
-            reason=self.reason or "cancelled",
-            temperature=self.temperature,
-            calls=tuple(call for _, call in sorted(self.calls.items())),
-            forced=tuple(self.forced),
-        )
+from chat_tui.conversation import Conversation
+from chat_tui.model import Model
+from chat_tui.tree import Answer, Beginning, Turn
+from engine.messages import RowFinished, Started, Stats, Stepped
 
 
 @dataclass
 class RunningTurn:
-    """A message on its way and its rows.
+    """A message, its answers, and the ask that is on its way.
+
+    `rows` are all answers that are shown; from place `first` on, they are those of this ask, and
+    row i of the engine's events is `rows[first + i]`.
 
     Attributes:
         ask: the number its events carry.
+        user: what was asked.
+        count: how many answers this ask is for; 0 where earlier ones are only looked at.
+        top_k, system, tools: what it was asked with.
+        turn: its place in the tree; None until the engine has begun.
+        beginning: what the new answers are given to begin with.
         picked: the row that the conversation goes on with; None until one is picked.
         over: no event will come for it any more.
         lost: why the rows ended before their end, where the engine failed.
@@ -72,8 +39,12 @@ class RunningTurn:
 
     ask: int
     user: str
-    samples: int
-    top_k: int | None
+    count: int
+    top_k: int | None = None
+    system: str | None = None
+    tools: bool = True
+    turn: Turn | None = None
+    beginning: Beginning | None = None
     asked_at: float = 0.0
     prompt_tokens: tuple[int, ...] = ()
     preface_tokens: int = 0
@@ -81,7 +52,8 @@ class RunningTurn:
     max_tokens: int | None = None
     started: bool = False
     prefilled: tuple[int, int] = (0, 0)
-    rows: list[RunningRow] = field(default_factory=list)
+    rows: list[Answer] = field(default_factory=list)
+    first: int = 0
     picked: int | None = None
     over: bool = False
     lost: str = ""
@@ -91,66 +63,115 @@ class RunningTurn:
     last_at: float | None = None
 
     def __post_init__(self) -> None:
-        self.rows = [RunningRow() for _ in range(self.samples)]
-        if self.samples == 1:
+        if self.turn is not None:
+            self.rows = list(self.turn.answers)
+        self.first = len(self.rows)
+        if self.count == 1 and not self.rows:
             self.picked = 0
 
-    def start(self, event: Started) -> None:
+    @classmethod
+    def again(cls, conversation: Conversation, turn: Turn) -> RunningTurn:
+        """A turn that was answered before, to be looked at; `conversation` stands before it."""
+        shown = cls(0, turn.user, 0, turn=turn, started=True, over=True)
+        if shown.rows:
+            prompt = shown.rows[-1].prompt
+            shown.prompt_tokens = conversation.prompt_tokens(prompt)
+            shown.preface_tokens = len(prompt.preface)
+            shown.seed = shown.rows[-1].seed
+        return shown
+
+    # What the engine says.
+
+    def start(
+        self, event: Started, conversation: Conversation, model: Model, asked_at: float
+    ) -> None:
+        """The engine has begun: make the answers' places in the tree."""
         self.started = True
-        self.prompt_tokens = event.prompt_tokens
+        self.prompt_tokens = event.prompt_tokens[: len(event.prompt_tokens) - len(event.answer)]
         self.preface_tokens = event.preface_tokens
         self.seed = event.seed
         self.max_tokens = event.max_tokens
-        for index, row in enumerate(self.rows):
-            row.temperature = event.temperatures[index % len(event.temperatures)]
+        tree = conversation.tree
+        prompt = conversation.prompt(event, model, self.system, self.tools)
+        head = conversation.head
+        if self.turn is None:
+            self.turn = tree.add_turn(head, self.user, asked_at)
+            if head is not None:
+                tree.turn_of(head).picked = head.id
+        for row in range(self.count):
+            answer = tree.add_answer(
+                self.turn,
+                prompt=prompt,
+                model=model,
+                seed=event.seed + row,
+                temperature=event.temperatures[row % len(event.temperatures)],
+                top_k=self.top_k,
+            )
+            if self.beginning is not None:
+                answer.begin(self.beginning, event.answer, event.answer_text)
+            self.rows.append(answer)
 
     def step(self, event: Stepped, now: float) -> None:
         self.first_at = now if self.first_at is None else self.first_at
         self.last_at = now
-        for row, token, mask, text in zip(
-            self.rows, event.tokens, event.masks, event.texts, strict=True
+        for row, (answer, token, mask, text) in enumerate(
+            zip(self.own, event.tokens, event.masks, event.texts, strict=True)
         ):
             if token is not None:
-                row.tokens.append(token)
-                row.mask.append(1 if mask is None else mask)
-            row.append(text, forced=mask == 0)
-        for index, number, call in event.calls:
-            self.rows[index].calls[number] = call
+                score = event.scores[row] if event.scores else None
+                answer.append(token, 1 if mask is None else mask, text, score)
 
     def end_row(self, event: RowFinished) -> None:
-        row = self.rows[event.row]
-        row.reason = event.reason
-        row.closing = event.closing
-        row.append(event.text, forced=False)
+        self.own[event.row].end(event.reason, event.closing, event.text)
 
     def end(self, stats: Stats | None = None, lost: str = "") -> None:
         """No more events: whatever has no reason yet was cut off."""
         self.over = True
         self.stats = stats
         self.lost = lost
-        for row in self.rows:
-            row.reason = row.reason or "cancelled"
+        for answer in self.own:
+            if answer.reason is None:
+                answer.end("cancelled")
+
+    # What it is.
+
+    @property
+    def own(self) -> list[Answer]:
+        """The answers of this ask."""
+        return self.rows[self.first :]
+
+    @property
+    def samples(self) -> int:
+        """How many answers there are to choose from, or will be."""
+        return len(self.rows) if self.started else self.first + self.count
 
     @property
     def empty(self) -> bool:
-        """Nothing was generated in any row, and none ended by itself."""
-        return all(not row.tokens and row.reason in (None, "cancelled") for row in self.rows)
-
-    @property
-    def settled(self) -> bool:
-        """A row is picked and has ended: the turn can be kept and the next one asked."""
-        return self.picked is not None and self.rows[self.picked].reason is not None
-
-    @property
-    def active(self) -> int:
-        return sum(row.reason is None for row in self.rows)
+        """Nothing was generated in any of this ask's rows, and none ended by itself."""
+        return all(answer.empty for answer in self.own)
 
     @property
     def labels(self) -> list[str]:
         """What differs between the rows, one label each; none where nothing does."""
-        if len({row.temperature for row in self.rows}) < 2:
-            return []
-        return [f"T {row.temperature:g}" for row in self.rows]
+        temperatures = len({answer.temperature for answer in self.rows}) > 1
+        labels = [
+            " · ".join(
+                part
+                for part in (
+                    f"T {answer.temperature:g}" if temperatures else "",
+                    self._origin(answer),
+                )
+                if part
+            )
+            for answer in self.rows
+        ]
+        return labels if any(labels) else []
+
+    def _origin(self, answer: Answer) -> str:
+        if answer.source is None or self.turn is None:
+            return ""
+        places = {own.id: place for place, own in enumerate(self.turn.answers, 1)}
+        return f"{answer.given} from {places.get(answer.source, '?')}"
 
     def ttft(self) -> float | None:
         if self.stats is not None:
@@ -159,7 +180,7 @@ class RunningTurn:
 
     def rates(self) -> tuple[float, float] | None:
         """Tokens per second of the longest row, and of all rows together."""
-        counts = [len(row.tokens) for row in self.rows]
+        counts = [answer.sampled for answer in self.own]
         if self.stats is not None:
             if self.stats.decode_s <= 0:
                 return None
@@ -169,17 +190,3 @@ class RunningTurn:
             return None
         seconds = self.last_at - self.first_at
         return (max(counts) - 1) / seconds, (sum(counts) - len(counts)) / seconds
-
-    def finished(self, model: str) -> Turn:
-        """What is kept of this turn. Only where it is `settled`."""
-        assert self.picked is not None
-        return Turn(
-            user=self.user,
-            samples=tuple(row.sample(index) for index, row in enumerate(self.rows)),
-            picked=self.picked,
-            model=model,
-            seed=self.seed,
-            top_k=self.top_k,
-            prompt_tokens=len(self.prompt_tokens),
-            preface_tokens=self.preface_tokens,
-        )

@@ -26,6 +26,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from chat_tui.rendering import warm_up
+from chat_tui.widgets.keys import BRANCHING
 from chat_tui.widgets.pane import Pane
 from chat_tui.widgets.strip import StateStrip
 from chat_tui.widgets.tiles import Plan, Tiles, neighbour, plan
@@ -58,6 +59,7 @@ class CompareGrid(Widget):
         Binding("up,k", "move('up')", "Answer above, else scroll", show=False),
         Binding("down,j", "move('down')", "Answer below, else scroll", show=False),
         Binding("z", "zoom", "Zoom the focused answer, or all again"),
+        *BRANCHING,
     ]
 
     zoomed: reactive[bool] = reactive(False)
@@ -84,6 +86,16 @@ class CompareGrid(Widget):
         ]
         self._mark_current()
         self.mount_all(self.panes)
+
+    def extend(self, n: int, labels: Sequence[str] = ()) -> None:
+        """Make room for `n` answers, beside those that are there."""
+        fresh = [Pane(i) for i in range(len(self.panes), n)]
+        self.panes += fresh
+        for pane in self.panes:
+            pane.name_it(labels[pane.index] if pane.index < len(labels) else "", numbered=n > 1)
+        self.mount_all(fresh)
+        self._mark_current()
+        self._lay_out()
 
     def clear(self) -> None:
         """Take the answers away."""

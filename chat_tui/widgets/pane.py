@@ -20,6 +20,7 @@ from rich.text import Text
 
 from chat_tui.rendering import Flow, Palette, sanitise
 from chat_tui.rendering.wrap import Line, wrap
+from chat_tui.tree import Answer, Beginning
 from chat_tui.widgets.lines_view import LinesView
 from engine.messages import FinishReason, ToolCall
 
@@ -74,6 +75,7 @@ class Pane(LinesView):
         self.flow = Flow()
         self.state: State = "waiting"
         self.tokens = 0
+        self.given = 0
         self.note = ""
         self._dirty = True
         self._patience = 0  # paints that a long open block sits out
@@ -94,12 +96,25 @@ class Pane(LinesView):
     def tokens_per_s(self) -> float | None:
         """After the first token; None before there are enough to tell."""
         seconds = self._last_token - self._first_token
-        return (self.tokens - 1) / seconds if self.tokens > 1 and seconds > 0 else None
+        count = self.tokens - self.given
+        return (count - 1) / seconds if count > 1 and seconds > 0 else None
+
+    def begin(self, beginning: Beginning) -> None:
+        """Show what the answer was given to begin with."""
+        self.flow = Flow(beginning.text, beginning.calls, beginning.forced)
+        self.tokens = self.given = len(beginning.tokens)
+        self._dirty = True
+
+    def show(self, answer: Answer) -> None:
+        """Show an answer that has ended."""
+        self.flow = Flow(answer.text, answer.calls, answer.forced)
+        self.tokens, self.given = len(answer.tokens), answer.given
+        self.finish(answer.reason)
 
     def feed(self, text: str, forced: bool = False) -> None:
         """Take one token's text, which may be empty or hold several characters."""
         self._last_token = time.monotonic()
-        if not self.tokens:
+        if self.state == "waiting":
             self._first_token = self._last_token
             self.state = "running"
         self.tokens += 1
@@ -127,6 +142,13 @@ class Pane(LinesView):
     def set_note(self, note: str) -> None:
         """One quiet line under the text ("waiting for the model"); "" takes it away."""
         self.note = note
+        self._dirty = True
+
+    def name_it(self, label: str, *, numbered: bool) -> None:
+        """What tells it from the others, now that there are others."""
+        self.label, self.numbered = label, numbered
+        self.set_class(not numbered, "-alone")
+        self._heading = ()
         self._dirty = True
 
     def set_picked(self, picked: bool) -> None:

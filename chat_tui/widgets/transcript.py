@@ -22,6 +22,7 @@ from textual.timer import Timer
 
 from chat_tui.rendering import Flow, Palette, sanitise
 from chat_tui.rendering.wrap import Line, wrap
+from chat_tui.widgets.keys import BRANCHING
 from chat_tui.widgets.lines_view import LinesView
 from engine.messages import ToolCall
 
@@ -89,6 +90,7 @@ class Transcript(LinesView):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "scroll_up", "Scroll up a line", show=False),
         Binding("down,j", "scroll_down", "Scroll down a line", show=False),
+        *BRANCHING,
     ]
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
@@ -123,6 +125,17 @@ class Transcript(LinesView):
         self.entries = list(entries)
         self.following = True
         self._draw_anew()
+
+    def go(self, entries: Sequence[Entry]) -> None:
+        """Show another path: what it has in common with this one stays, notices included."""
+        kept, common = 0, 0
+        for place, entry in enumerate(self.entries, 1):
+            if not isinstance(entry, Notice):
+                if common == len(entries) or entry != entries[common]:
+                    break
+                common += 1
+            kept = place
+        self.replace([*self.entries[:kept], *entries[common:]])
 
     def clear(self) -> None:
         self.replace(())

@@ -52,8 +52,17 @@ INFO = ModelInfo(
 )
 
 
+TEXTS: dict[int, str] = {}
+"""The texts of the tokens that were generated."""
+
+
 def encode(text: str) -> list[int]:
     return [1000 + ord(char) for char in text]
+
+
+def decode(tokens: Sequence[int]) -> list[str]:
+    """What `step` was told that these tokens say; a single character where nobody said so."""
+    return [TEXTS.get(token, chr(max(token - 1000, 0))) for token in tokens]
 
 
 def prompt_of(history: Sequence[Exchange], text: str) -> list[int]:
@@ -129,6 +138,8 @@ class FakeBackend:
         self._counts = [0] * ask.samples
         self._open = set(range(ask.samples))
         temperatures = ask.params.temperatures
+        given = [*ask.answer, *encode(ask.answer_text)]
+        tokens += given
         self.say(
             Started(
                 ask=ask.ask,
@@ -137,6 +148,8 @@ class FakeBackend:
                 seed=ask.params.seed if ask.params.seed is not None else 81_234,
                 temperatures=tuple(temperatures[i % len(temperatures)] for i in range(ask.samples)),
                 max_tokens=ask.params.max_tokens or self._info.context - len(tokens),
+                answer=tuple(given),
+                answer_text="".join(decode(given)),
             ),
             Prefilling(ask.ask, len(tokens), len(tokens)),
         )
@@ -152,6 +165,7 @@ class FakeBackend:
         running = [row in self._open for row in rows]
         for row in self._open:
             self._counts[row] += 1
+            TEXTS[1000 + sum(map(ord, texts[row]))] = texts[row]
         self.say(
             Stepped(
                 ask=self.ask.ask,

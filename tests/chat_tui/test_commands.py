@@ -135,3 +135,10 @@ def test_the_current_value_is_shown_while_the_new_one_is_typed() -> None:
         "/system ", Settings(system="a long system text without end\nand more")
     )
     assert usage_hint("/samples", Settings()) == ""
+
+
+def test_some_commands_can_be_given_without_their_number() -> None:
+    assert interpret("/more") == Act(BY_NAME["more"], "")
+    assert interpret("/more 3") == Act(BY_NAME["more"], "3")
+    assert interpret("/more 0") == Complaint("/more takes a whole number from 1 to 32.")
+    assert interpret("/edit two") == Complaint("/edit takes a whole number from 1.")

@@ -8,11 +8,9 @@ from random import Random
 
 import pytest
 
-from chat_tui.chat import Chat
 from chat_tui.conversation import Conversation, HistoryChangedError, SaveError, turns_to_drop
 from chat_tui.effects import (
     Cleared,
-    Effect,
     Fed,
     Kept,
     Noted,
@@ -21,39 +19,12 @@ from chat_tui.effects import (
     Returned,
     Withdrawn,
 )
+from chat_tui.model import Model
 from chat_tui.settings import Settings
+from chat_tui.tree import Prompt, Tree
 from engine.messages import Died, Event, Failed, Overflowed, ToolCall
-from tests.chat_tui.fakes import CLOSE, PREFACE, FakeBackend, encode, prompt_of
-
-
-class Talk:
-    """A chat with a fake backend and everything that it wanted to have drawn."""
-
-    def __init__(self, settings: Settings | None = None, *, ready: bool = True) -> None:
-        self.backend = FakeBackend()
-        self.now = 0.0
-        self.chat = Chat(self.backend, settings or Settings(), clock=lambda: self.now)
-        self.effects: list[Effect] = []
-        if ready:
-            self.backend.ready()
-            self.drain()
-
-    def drain(self) -> None:
-        for event in self.backend.drain():
-            self.chat.take(event)
-        self.effects += self.chat.effects()
-
-    def ask(self, text: str, *answers: str, pick: int | None = None) -> None:
-        self.chat.send(text)
-        self.drain()
-        self.backend.answer(*answers)
-        self.drain()
-        if pick is not None:
-            self.chat.pick(pick)
-            self.drain()
-
-    def seen(self, kind: type[Effect]) -> list[Effect]:
-        return [effect for effect in self.effects if isinstance(effect, kind)]
+from tests.chat_tui.fakes import CLOSE, PREFACE, encode, prompt_of
+from tests.chat_tui.talking import Talk
 
 
 @pytest.fixture
@@ -65,7 +36,7 @@ def test_the_picked_answer_is_kept_as_the_ids_that_were_generated(talk: Talk) ->
     talk.ask("Hi", "one two", "three four", pick=1)
     (turn,) = talk.chat.conversation.turns
     assert turn.answer.text == "three four"
-    assert turn.answer.tokens == (1000 + sum(map(ord, "three")), 1000 + sum(map(ord, " four")))
+    assert turn.answer.tokens == [1000 + sum(map(ord, "three")), 1000 + sum(map(ord, " four"))]
     prompt = prompt_of((), "Hi")
     assert talk.chat.conversation.tokens == [*prompt, *turn.answer.tokens, CLOSE]
     assert talk.chat.conversation.mask == [0] * len(prompt) + [1, 1, 0]
@@ -76,7 +47,7 @@ def test_the_next_ask_carries_those_ids_and_the_list_only_grows(talk: Talk) -> N
     before = list(talk.chat.conversation.tokens)
     talk.ask("More", "three", "four", pick=0)
     (exchange,) = talk.backend.ask.history
-    assert exchange.tokens == talk.chat.conversation.turns[0].answer.tokens
+    assert exchange.tokens == tuple(talk.chat.conversation.turns[0].answer.tokens)
     assert talk.chat.conversation.tokens[: len(before)] == before
     assert sum(talk.chat.conversation.mask) == 2
     assert not talk.seen(Noted)
@@ -94,9 +65,9 @@ def test_forced_tokens_are_kept_with_mask_zero_and_their_span(talk: Talk) -> Non
     talk.drain()
     talk.chat.pick(0)
     answer = talk.chat.conversation.turns[0].answer
-    assert answer.mask == (1, 0, 1)
-    assert answer.forced == ((7, 11),)
-    assert answer.calls == (call,)
+    assert answer.mask == [1, 0, 1]
+    assert answer.forced == [(7, 11)]
+    assert answer.calls == [call]
     assert talk.seen(Fed)[2] == Fed(0, "84>>", True)
 
 
@@ -111,12 +82,19 @@ def test_a_prompt_that_does_not_continue_the_conversation_is_reported(talk: Talk
 
 
 def test_another_preface_is_no_difference() -> None:
-    conversation = Conversation(tokens=[9, 9, 9, 2, 5, 4], preface_tokens=3)
-    conversation.check([9, 2, 5, 4, 2, 6], 1)
+    tree, model = Tree(), Model("tiny")
+    answer = tree.add_answer(
+        tree.add_turn(None, "Hi"), prompt=Prompt(preface=(9, 9, 9), ids=(2,)), model=model
+    )
+    answer.append(5, 1, "one")
+    answer.end("stop", (4,))
+    conversation = Conversation(tree, answer)
+    assert (conversation.tokens, conversation.mask) == ([9, 9, 9, 2, 5, 4], [0, 0, 0, 0, 1, 0])
+    conversation.check([9, 2, 5, 4, 2, 6], 1, model)
     with pytest.raises(HistoryChangedError):
-        conversation.check([9, 2, 5, 3, 2, 6], 1)
+        conversation.check([9, 2, 5, 3, 2, 6], 1, model)
     with pytest.raises(HistoryChangedError):
-        conversation.check([9, 2, 5], 1)
+        conversation.check([9, 2, 5], 1, model)
 
 
 def test_dropped_turns_leave_the_history_and_the_prompt_may_shrink(talk: Talk) -> None:
@@ -296,7 +274,9 @@ def test_the_engine_dying_keeps_the_streamed_text_and_the_next_message_starts_it
     talk.backend.ready()
     talk.drain()
     assert talk.backend.ask.text == "And?"
-    assert talk.backend.ask.history[0].tokens == talk.chat.conversation.turns[0].answer.tokens
+    assert talk.backend.ask.history[0].tokens == tuple(
+        talk.chat.conversation.turns[0].answer.tokens
+    )
 
 
 def test_the_engine_dying_before_the_first_token_gives_the_texts_back(talk: Talk) -> None:
@@ -390,7 +370,8 @@ def test_a_saved_conversation_holds_tokens_masks_and_seeds(talk: Talk, tmp_path:
     assert saved["tokens"] == talk.chat.conversation.tokens
     assert len(saved["mask"]) == len(saved["tokens"])
     (turn,) = saved["turns"]
-    assert (turn["user"], turn["picked"], turn["seed"]) == ("Hi ∂", 1, 81_234)
+    assert (turn["user"], turn["picked"]) == ("Hi ∂", 1)
+    assert [sample["seed"] for sample in turn["samples"]] == [81_234, 81_235]
     assert [sample["text"] for sample in turn["samples"]] == ["one two", "three"]
     with pytest.raises(SaveError):
         talk.chat.conversation.save(path, model="m", system=None, tools=True)
@@ -466,5 +447,5 @@ def test_nothing_typed_is_lost_whatever_happens(seed: int) -> None:
 
 def dropped_users(talk: Talk) -> list[str]:
     """The users' texts of turns that were kept once and dropped from the context later."""
-    kept = [effect.turn.user for effect in talk.seen(Kept) if isinstance(effect, Kept)]
+    kept = [effect.pick.user for effect in talk.seen(Kept) if isinstance(effect, Kept)]
     return kept[: len(kept) - len(talk.chat.conversation.turns)]

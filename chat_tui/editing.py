@@ -1,0 +1,45 @@
+"""What the prompt holds when it is no new message: a message or an answer that is being edited.
+
+    editing.begin(prompt, "message 2", "What is 12*7?", lambda text: chat.edit(turn, text))
+    editing.end(prompt)        # the draft that was there before comes back
+
+The App hands what is sent to `submit` while something is being edited, and to the chat otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chat_tui.widgets.prompt import Prompt
+
+
+class Editing:
+    """`what` is being edited, in words; empty where nothing is."""
+
+    def __init__(self) -> None:
+        self.what = ""
+        self._draft = ""
+        self._submit: Callable[[str], None] | None = None
+
+    def begin(self, prompt: Prompt, what: str, text: str, submit: Callable[[str], None]) -> None:
+        """Put `text` into the prompt; what is sent next goes to `submit`."""
+        if not self.what:
+            self._draft = prompt.text
+        self.what, self._submit = what, submit
+        prompt.replace_text(text)
+        prompt.focus()
+
+    def end(self, prompt: Prompt) -> None:
+        """Nothing is edited any more; what was typed before comes back."""
+        self.what, self._submit = "", None
+        prompt.replace_text(self._draft)
+        self._draft = ""
+
+    def submit(self, prompt: Prompt, text: str) -> bool:
+        """Take what was sent. False where it is a message of its own."""
+        submit = self._submit
+        if submit is None:
+            return False
+        self.end(prompt)
+        submit(text)
+        return True
