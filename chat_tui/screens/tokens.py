@@ -17,14 +17,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.message import Message
-from textual.reactive import reactive
 from textual.screen import Screen
-from textual.widget import Widget
 from textual.widgets import Input
 
 from chat_tui.rendering import Palette
 from chat_tui.rendering.token_lines import name_of
 from chat_tui.scores import LEVELS, Scored, Surprise
+from chat_tui.widgets.heading import Heading, key_line
 from chat_tui.widgets.token_panel import About, TokenPanel
 from chat_tui.widgets.tokens import TokenView
 
@@ -53,19 +52,6 @@ class Subject:
     answer: int | None = None
     missing: str = _NO_SCORES
     start: int = 0
-
-
-class Heading(Widget):
-    """What is shown, its figures, and what the colours mean."""
-
-    DEFAULT_CSS = """
-    Heading { height: 1; padding: 0 1; background: $background; color: $foreground; }
-    """
-
-    content: reactive[Text] = reactive(Text())
-
-    def render(self) -> Text:
-        return self.content
 
 
 class TokenScreen(Screen[None]):
@@ -254,12 +240,7 @@ class TokenScreen(Screen[None]):
             if self.subject.missing and not self._surprise.surprisals:
                 keys.insert(2, ("s", "score it"))
             keys.append(("Esc", "closes"))
-        line = Text()
-        for key, does in keys:
-            item = Text.assemble((key, palette.text), (f" {does}", palette.muted))
-            if line.cell_len + item.cell_len + 3 <= self.size.width - 2:
-                line = (line + Text("   ") if line else line) + item
-        self.keys.content = line
+        self.keys.content = key_line(keys, self.size.width - 2, palette)
 
     # What the user does
 

@@ -1,0 +1,34 @@
+"""One line at the edge of a screen: what it shows, or what its keys do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.text import Text
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from chat_tui.rendering import Palette
+
+
+class Heading(Widget):
+    """Draws `content`; nothing else."""
+
+    DEFAULT_CSS = """
+    Heading { height: 1; padding: 0 1; background: $background; color: $foreground; }
+    """
+
+    content: reactive[Text] = reactive(Text())
+
+    def render(self) -> Text:
+        return self.content
+
+
+def key_line(keys: Iterable[tuple[str, str]], width: int, palette: Palette) -> Text:
+    """Keys and what they do; of those that do not all fit, the first."""
+    line = Text()
+    for key, does in keys:
+        item = Text.assemble((key, palette.text), (f" {does}", palette.muted))
+        if line.cell_len + item.cell_len + 3 <= width:
+            line = (line + Text("   ") if line else line) + item
+    return line
