@@ -22,12 +22,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from engine.errors import ModelFileError
-from engine.loading.gguf import Metadata
-from engine.loading.model_folder import read_json, read_text
 from engine.tokenizer import Tokenizer
 
 Parts: TypeAlias = "tuple[int | str, ...]"
@@ -258,7 +255,7 @@ class TemplateFormat(ChatFormat):
             stop_tokens: ids that end an answer, beside the one that the template puts behind it.
 
         Raises:
-            chat_template.TemplateError: the template cannot be used.
+            template_sandbox.TemplateError: the template cannot be used.
         """
         from engine.chat_template import Slot, probe
 
@@ -347,113 +344,6 @@ class PlainFormat(ChatFormat):
         first = Place(() if bos is None else (bos,))
         layout = Layout(first=first, next=Place(()), opening=(), closing=(), stop=0)
         super().__init__("plain", tokenizer, layout, stop_tokens, note)
-
-
-ENDINGS = (
-    "<|im_end|>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|end|>",
-    "<end_of_turn>",
-    "</s>",
-)
-"""Special tokens that end an answer in any model that has them: small models often say another
-one than their template has."""
-
-
-def from_gguf(metadata: Metadata, tokenizer: Tokenizer) -> ChatFormat:
-    """The chat format of a GGUF model: its template's, or plain text where it has none that works
-    (see `note`)."""
-
-    def named(key: str) -> int | None:
-        id = metadata.integer(f"tokenizer.ggml.{key}_token_id", -1)
-        return id if 0 <= id < tokenizer.vocab_size else None
-
-    ids = {key: named(key) for key in ("bos", "eos", "eot", "eom", "unknown", "padding")}
-    short = {"unknown": "unk", "padding": "pad"}
-    names = {
-        f"{short.get(key, key)}_token": tokenizer.decode([id])
-        for key, id in ids.items()
-        if id is not None
-    }
-    return _from_template(
-        tokenizer,
-        metadata.text("tokenizer.chat_template", ""),
-        names,
-        bos=ids["bos"] if metadata.flag("tokenizer.ggml.add_bos_token", True) else None,
-        stop_tokens={ids[key] for key in ("eos", "eot", "eom")},
-    )
-
-
-def from_folder(folder: Path, tokenizer: Tokenizer) -> ChatFormat:
-    """The chat format of a folder as `transformers` writes it, out of `chat_template.jinja`,
-    `tokenizer_config.json` and `generation_config.json`.
-
-    Raises:
-        ModelFileError: one of these files is broken.
-    """
-    settings = read_json(folder / "tokenizer_config.json", missing_is_empty=True)
-    special = read_json(folder / "special_tokens_map.json", missing_is_empty=True)
-    generation = read_json(folder / "generation_config.json", missing_is_empty=True)
-    config = read_json(folder / "config.json", missing_is_empty=True)
-    template = read_text(folder / "chat_template.jinja")
-    if template is None:
-        template = settings.get("chat_template", "")
-    if isinstance(template, list):  # several, by name
-        named = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
-        template = named.get("default", "")
-    names = {}
-    for key in ("bos_token", "eos_token", "unk_token", "pad_token"):
-        value = settings.get(key, special.get(key))
-        text = value.get("content") if isinstance(value, dict) else value
-        if isinstance(text, str):
-            names[key] = text
-    stop_tokens = {tokenizer.special(names.get("eos_token", ""))}
-    for document in (generation, config):
-        ends = document.get("eos_token_id")
-        for id in ends if isinstance(ends, list) else [ends]:
-            if type(id) is int and 0 <= id < tokenizer.vocab_size:
-                stop_tokens.add(id)
-    return _from_template(
-        tokenizer,
-        template if isinstance(template, str) else "",
-        names,
-        bos=tokenizer.special(names.get("bos_token", "")) if _adds_bos(settings) else None,
-        stop_tokens=stop_tokens,
-    )
-
-
-def _adds_bos(settings: Mapping[str, object]) -> bool:
-    """Whether plain text begins with the bos token; where nothing is said, Llama's and Gemma's
-    does and that of the others has no such token."""
-    said = settings.get("add_bos_token")
-    if isinstance(said, bool):
-        return said
-    return str(settings.get("tokenizer_class", "")).startswith(("Llama", "Gemma", "PreTrained"))
-
-
-def _from_template(
-    tokenizer: Tokenizer,
-    template: str,
-    names: Mapping[str, str],
-    *,
-    bos: int | None,
-    stop_tokens: Iterable[int | None],
-) -> ChatFormat:
-    found = {*stop_tokens, *map(tokenizer.special, ENDINGS)}
-    stops = [id for id in found if id is not None]
-    if not template.strip():
-        note = "the model brings no chat template: it continues the text"
-        return PlainFormat(tokenizer, bos, stops, note)
-    from engine.chat_template import TemplateError
-
-    try:
-        return TemplateFormat(tokenizer, template, names, stops)
-    except TemplateError as error:
-        note = f"the model's chat template cannot be used ({error}): it continues the text"
-        return PlainFormat(tokenizer, bos, stops, note)
 
 
 def _filled(place: Place, text: str) -> Parts:

@@ -86,11 +86,11 @@ def load_model(
 def _load_gguf(
     name: str, path: Path, device: torch.device, dtype: torch.dtype | None
 ) -> LoadedModel:
-    from engine import chat_format
+    from engine.loading import chat_formats
     from engine.loading.gguf_model import load_gguf
 
     found = load_gguf(path, device, dtype)
-    format = chat_format.from_gguf(found.metadata, found.tokenizer)
+    format = chat_formats.from_gguf(found.metadata, found.tokenizer)
     return _loaded(
         name,
         path,
@@ -112,8 +112,8 @@ def _load_folder(
     assume: Mapping[str, object],
 ) -> LoadedModel:
     """A folder as `transformers` writes it: config.json, safetensors, tokenizer.json."""
-    from engine import chat_format
-    from engine.loading import families
+    from engine.loading import chat_formats
+    from engine.loading.config_json import from_config
     from engine.loading.llama import build_llama, kept_bytes
     from engine.loading.model_folder import read_json
     from engine.loading.safetensors import read_sharded
@@ -125,12 +125,12 @@ def _load_folder(
 
         port = load_port(path, config, device=device, dtype=dtype, assume=assume)
         return _nanochat(name, port)
-    architecture = families.from_config(config, path / "config.json")
+    architecture = from_config(config, path / "config.json")
     source = HubTensors(path, read_sharded(path), architecture.family.post_norms)
     require_memory(str(path), kept_bytes(source, device, dtype), device)
     tokenizer = Tokenizer.from_tokenizer_json(path / "tokenizer.json")
     model = build_llama(architecture, source, device, dtype, gguf=False)
-    format = chat_format.from_folder(path, tokenizer)
+    format = chat_formats.from_folder(path, tokenizer)
     return _loaded(
         name,
         path,
@@ -157,7 +157,8 @@ def _load_nanochat(
 
 
 def _nanochat(name: str, checkpoint: NanochatCheckpoint) -> LoadedModel:
-    from engine.chat_format import NanochatFormat, PlainFormat, from_folder
+    from engine.chat_format import NanochatFormat, PlainFormat
+    from engine.loading.chat_formats import from_folder
 
     path = checkpoint.tokenizer_path
     if path.suffix == ".json":

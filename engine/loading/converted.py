@@ -109,6 +109,8 @@ def _code() -> str:
     modules = (
         "loading/converted.py",
         "loading/families.py",
+        "loading/gguf.py",
+        "loading/gguf_model.py",
         "loading/llama.py",
         "loading/quants.py",
         "loading/tensors.py",

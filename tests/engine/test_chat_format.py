@@ -16,11 +16,13 @@ import tokenizers
 import transformers
 from tokenizers import models, pre_tokenizers
 
-from engine import chat_format, chat_template
+from engine import template_sandbox
 from engine.chat_format import ChatFormat, NanochatFormat, PlainFormat, TemplateFormat, Turn
-from engine.chat_template import TemplateError, probe
+from engine.chat_template import probe
 from engine.errors import ModelFileError
+from engine.loading import chat_formats
 from engine.loading.gguf import Metadata, read_gguf
+from engine.template_sandbox import TemplateError
 from engine.tokenizer import Tokenizer
 
 DATA = Path(__file__).parent.parent / "data" / "nanochat"
@@ -483,7 +485,7 @@ def test_a_trace_function_survives_the_probing(metadata: Metadata) -> None:
     before = sys.gettrace()
     probe(metadata.text("tokenizer.chat_template"), {})
     assert sys.gettrace() is before
-    assert chat_template.MAX_STEPS > 10_000
+    assert template_sandbox.MAX_STEPS > 10_000
 
 
 # From a GGUF file.
@@ -492,7 +494,7 @@ def test_a_trace_function_survives_the_probing(metadata: Metadata) -> None:
 def test_a_gguf_model_gets_its_own_format_and_all_its_endings(
     metadata: Metadata, tokenizer: Tokenizer
 ) -> None:
-    format = chat_format.from_gguf(metadata, tokenizer)
+    format = chat_formats.from_gguf(metadata, tokenizer)
     assert isinstance(format, TemplateFormat)
     assert format.name == "chatml"
     # <|im_end|>, and endings that this vocabulary happens to have; <|endoftext|> above all.
@@ -503,12 +505,12 @@ def test_without_a_template_text_goes_on_as_it_stands(
     metadata: Metadata, tokenizer: Tokenizer
 ) -> None:
     base = {key: value for key, value in metadata.items() if key != "tokenizer.chat_template"}
-    format = chat_format.from_gguf(Metadata(base), tokenizer)
+    format = chat_formats.from_gguf(Metadata(base), tokenizer)
     assert isinstance(format, PlainFormat)
     assert "no chat template" in format.note
     assert format.render([], "Once upon") == tokenizer.encode("Once upon")
     with_bos = Metadata({**base, "tokenizer.ggml.add_bos_token": True})
-    format = chat_format.from_gguf(with_bos, tokenizer)
+    format = chat_formats.from_gguf(with_bos, tokenizer)
     assert format.render([], "Once upon") == [1, *tokenizer.encode("Once upon")]
     assert format.render([Turn("Once", [5, 6])], " a") == [
         1,
@@ -523,14 +525,14 @@ def test_with_a_broken_template_too_and_the_reason_is_noted(
     metadata: Metadata, tokenizer: Tokenizer
 ) -> None:
     broken = Metadata({**metadata, "tokenizer.chat_template": "{{ raise_exception('no way') }}"})
-    format = chat_format.from_gguf(broken, tokenizer)
+    format = chat_formats.from_gguf(broken, tokenizer)
     assert isinstance(format, PlainFormat)
     assert "no way" in format.note
 
 
 def test_ids_out_of_range_in_a_file_are_left_out(metadata: Metadata, tokenizer: Tokenizer) -> None:
     odd = Metadata({**metadata, "tokenizer.ggml.eos_token_id": 1 << 30})
-    assert chat_format.from_gguf(odd, tokenizer).stop_tokens == {2, 0, 6, 9, 11}
+    assert chat_formats.from_gguf(odd, tokenizer).stop_tokens == {2, 0, 6, 9, 11}
 
 
 # What users type.
