@@ -94,7 +94,9 @@ def chat(
     model: Annotated[
         str,
         typer.Option(
-            "--model", "-m", help="A catalogue name, a GGUF file, or a nanochat checkpoint."
+            "--model",
+            "-m",
+            help="A name (chat-tui models list), a file or folder, or org/name on the hub.",
         ),
     ] = _DEFAULTS.model,
     samples: Annotated[

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.errors import EngineError, ModelFileError
 from engine.loading import catalog
+from engine.loading.hub import best_gguf
 from engine.memory import require_memory
 from engine.messages import ModelInfo
 from engine.models.base import Model
@@ -56,8 +57,8 @@ def load_model(
     assume: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> LoadedModel:
-    """Load `name`: a catalogue name, a GGUF file, a folder with config.json and safetensors, or a
-    nanochat checkpoint.
+    """Load `name`, whatever `--model` takes: a catalogue name, a GGUF file, a folder with
+    config.json and safetensors, a nanochat checkpoint or its name, a repository on the hub.
 
     Args:
         device: "cpu", "cuda", "cuda:1", "mps"; None takes a GPU where there is one.
@@ -74,13 +75,37 @@ def load_model(
         raise EngineError(f"Unknown dtype {dtype!r}: use one of {', '.join(_DTYPES)}.")
     how = None if dtype is None else _DTYPES[dtype]
     path = catalog.resolve(name, progress or (lambda what, done, total: None))
-    if path.suffix == ".gguf" and path.is_file():
+    path = _inside(path)
+    if _is_gguf(path):
         return _load_gguf(name, path, where, how)
-    if path.suffix == ".safetensors" and path.is_file():
-        path = path.parent
     if (path / "config.json").is_file():
         return _load_folder(name, path, where, how, assume or {})
     return _load_nanochat(name, path, where, how, assume or {})
+
+
+def _inside(path: Path) -> Path:
+    """The folder that a file of it stands for, and the GGUF file in a folder that has nothing
+    else."""
+    if path.suffix in (".safetensors", ".json") and path.is_file():
+        return path.parent
+    if path.is_dir() and not (path / "config.json").is_file():
+        files = [file.name for file in path.glob("*.gguf")]
+        if files:
+            return path / best_gguf(files)
+    return path
+
+
+def _is_gguf(path: Path) -> bool:
+    """By its first bytes, whatever it is called; a file that is called so is held to it."""
+    if not path.is_file():
+        return False
+    if path.suffix == ".gguf":
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
 def _load_gguf(

@@ -80,7 +80,10 @@ def load_checkpoint(
     """
     file = locate(str(path))
     if file is None:
-        raise ModelFileError(f"{path}: there is no nanochat checkpoint (model_<step>.pt) in it.")
+        raise ModelFileError(
+            f"{path}: there is no model in it: neither config.json with safetensors, nor a GGUF"
+            " file, nor a nanochat checkpoint (model_<step>.pt)."
+        )
     meta = read_meta(meta_path(file))
     tokenizer = tokenizer_path(file)
     tensors = _strip_prefix(file, read_tensors(file))

@@ -243,7 +243,7 @@ def test_a_vocabulary_that_does_not_fit_the_model_is_refused(files, tmp_path):
 
 
 def test_folders_without_a_whole_model_are_refused(files, tmp_path):
-    refused(tmp_path, "there is no nanochat checkpoint")
+    refused(tmp_path, "there is no model in it: neither")
     whole = files["safetensors"][0]
     for missing, message in (
         ("model.safetensors", "there is no model in it"),

@@ -211,6 +211,20 @@ def test_a_mixture_of_types_is_stacked(tmp_path):
     assert packed.info.dtype == "Q4_0, Q8_0"
 
 
+def test_a_model_is_found_by_any_of_its_files_and_by_its_folder(tmp_path):
+    _, folder = saved(tmp_path, CONFIGS["llama"][1], "safetensors")
+    assert load(folder / "model.safetensors").info.path == str(folder)
+    assert load(folder / "config.json").info.path == str(folder)
+    write_gguf(build(CONFIGS["llama"][1]), folder / "sub.gguf", "llama")
+    other = tmp_path / "other"
+    other.mkdir()
+    (folder / "sub.gguf").rename(other / "m.Q4_K_M.gguf")
+    assert load(other).info.path == str(other / "m.Q4_K_M.gguf")
+    # As ollama calls its files.
+    (other / "m.Q4_K_M.gguf").rename(tmp_path / "sha256-0123")
+    assert load(tmp_path / "sha256-0123").info.family == "llama"
+
+
 def changed(folder: Path, **changes: Any) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
