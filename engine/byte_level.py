@@ -72,6 +72,9 @@ SPLITTERS: dict[str, Splitter] = {
 }
 """By the name in a GGUF file (`tokenizer.ggml.pre`)."""
 
+_ALIASES = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "phi-2": "gpt-2", "megrez": "qwen2"}
+"""Other names that llama.cpp knows for these."""
+
 # Token types of GGUF. "User defined" ones are those that the `tokenizers` library calls added but
 # not special, like Qwen's <think>: templates write them, users do not.
 NORMAL, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 3, 4, 5, 6
@@ -211,6 +214,7 @@ def from_gguf(metadata: Metadata) -> BytePairTokenizer:
     """See `Tokenizer.from_gguf`; for its model `gpt2`."""
     source = metadata.source
     pre = metadata.text("tokenizer.ggml.pre", "gpt-2")
+    pre = _ALIASES.get(pre, pre)
     if pre not in SPLITTERS:
         raise ModelFileError(
             f"{source} splits text in a way that is not supported ({pre!r:.40}); "

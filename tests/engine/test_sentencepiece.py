@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import generate_merges
 
+from engine.chat_format import TemplateFormat
 from engine.errors import ModelFileError
 from engine.loading.gguf import Metadata
 from engine.tokenizer import Tokenizer
@@ -214,3 +216,58 @@ def test_a_stored_tokenizer_is_the_same_one(kind, form, pieces, tmp_path):
         assert again.encode_after(text) == tokenizer.encode_after(text)
         assert again.decode(ids) == tokenizer.decode(ids)
     assert json.dumps({k: v for k, v in tokenizer.stored().items() if isinstance(v, (str, bool))})
+
+
+LLAMA2 = (
+    "{{ bos_token }}{% for message in messages %}{% if message.role == 'user' %}"
+    "{{ '[INST] ' + message.content + ' [/INST]' }}{% else %}"
+    "{{ ' ' + message.content + ' ' + eos_token }}{% endif %}{% endfor %}"
+)
+ZEPHYR = (
+    "{% for message in messages %}{{ '<|' + message.role + '|>\n' + message.content + eos_token"
+    " + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
+)
+GEMMA = (
+    "{{ bos_token }}{% for message in messages %}{{ '<s>' + message.role + '\n' +"
+    " message.content | trim + '</s>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<s>model\n' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma"])
+@pytest.mark.parametrize("template", [LLAMA2, ZEPHYR, GEMMA], ids=["llama 2", "zephyr", "gemma"])
+def test_prompts_equal_those_of_apply_chat_template(kind, template, pieces, tmp_path):
+    tokenizer = tokenizer_of(kind, "json", pieces, tmp_path)
+    names = {"bos_token": "<s>", "eos_token": "</s>"}
+    library = PreTrainedTokenizerFast(tokenizer_object=reference(pieces, kind), **names)
+    chat_format = TemplateFormat(tokenizer, template, names)
+    for text in ("the theme", "  of them", "", "a\nb <s>"):
+        ours = chat_format.render([], text)
+        typed = text.replace("<s>", "<_s>")  # the library would make a special token of it
+        messages = [{"role": "user", "content": typed}]
+        theirs = library.apply_chat_template(
+            messages, chat_template=template, add_generation_prompt=True, return_dict=False
+        )
+        if text == typed:
+            assert ours == theirs, repr(text)
+        else:
+            assert ours.count(1) == theirs.count(1)
+
+
+@pytest.mark.parametrize("template", [LLAMA2, ZEPHYR, GEMMA], ids=["llama 2", "zephyr", "gemma"])
+def test_a_second_turn_follows_as_in_apply_chat_template(template, pieces, tmp_path):
+    """What stands behind the answer, whose first token may be made of the opening's last text."""
+    tokenizer = tokenizer_of("llama", "json", pieces, tmp_path)
+    names = {"bos_token": "<s>", "eos_token": "</s>"}
+    library = PreTrainedTokenizerFast(tokenizer_object=reference(pieces, "llama"), **names)
+    chat_format = TemplateFormat(tokenizer, template, names)
+    messages = [
+        {"role": "user", "content": "the theme"},
+        {"role": "assistant", "content": "of them"},
+        {"role": "user", "content": "all"},
+    ]
+    theirs = library.apply_chat_template(
+        messages, chat_template=template, add_generation_prompt=True, return_dict=False
+    )
+    behind = [*chat_format.closing([2]), *chat_format.following("all")]
+    assert theirs[-len(behind) - 1 :] == [2, *behind]
