@@ -1,0 +1,118 @@
+"""Turns and answers as rows of the database, and back."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from chat_tui.model import Model
+from chat_tui.packing import StoredScores, pack_ints, unpack_ints
+from chat_tui.tree import Answer, Prompt, Turn
+from engine.messages import ToolCall
+
+Row = tuple[object, ...]
+
+WRITE_TURN = "INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?, ?, ?)"
+WRITE_ANSWER = f"INSERT OR REPLACE INTO answers VALUES ({', '.join('?' * 19)})"
+
+
+def turn_row(turn: Turn) -> Row:
+    """All but the session."""
+    return turn.id, turn.parent, turn.user, turn.picked, turn.asked_at
+
+
+def answer_row(answer: Answer) -> Row:
+    """All behind the numbers of session, answer, turn, prompt and model."""
+    return (
+        answer.seed,
+        answer.temperature,
+        answer.top_k,
+        answer.given,
+        answer.source,
+        pack_ints(answer.tokens),
+        pack_ints(answer.mask),
+        pack_ints(answer.ends),
+        answer.text,
+        json.dumps([_call_row(call) for call in answer.calls]),
+        json.dumps(answer.forced),
+        pack_ints(answer.closing),
+        answer.reason,
+        len(answer.scores),
+    )
+
+
+def read_turns(connection: sqlite3.Connection, session: int) -> Iterator[Turn]:
+    query = "SELECT id, parent, user, picked, asked_at FROM turns WHERE session = ? ORDER BY id"
+    for number, parent, user, picked, asked_at in connection.execute(query, (session,)):
+        yield Turn(number, parent, user, [], picked, asked_at)
+
+
+def read_answers(connection: sqlite3.Connection, session: int) -> dict[int, list[Answer]]:
+    """Of each turn, in the order in which they were begun. One that was growing when its program
+    was killed counts as stopped."""
+    models = {
+        row[0]: Model(*row[1:])
+        for row in connection.execute(
+            "SELECT id, name, path, variant, size, fingerprint, dtype, device FROM models"
+        )
+    }
+    prompts = {
+        number: Prompt(
+            tuple(unpack_ints(preface)),
+            tuple(unpack_ints(ids)),
+            bool(anew),
+            dropped,
+            system,
+            bool(tools),
+        )
+        for number, preface, ids, anew, dropped, system, tools in connection.execute(
+            "SELECT id, preface, ids, anew, dropped, system, tools FROM prompts WHERE session = ?",
+            (session,),
+        )
+    }
+    answers: dict[int, list[Answer]] = {}
+    query = "SELECT * FROM answers WHERE session = ? ORDER BY id"
+    for row in connection.execute(query, (session,)):
+        (
+            _, number, turn, prompt, model, seed, temperature, top_k, given, source,
+            tokens, mask, ends, text, calls, forced, closing, reason, scored,
+        ) = row  # fmt: skip
+        answer = Answer(
+            number,
+            turn,
+            prompts[prompt],
+            models[model],
+            seed,
+            temperature,
+            top_k,
+            given,
+            source,
+            unpack_ints(tokens),
+            unpack_ints(mask),
+            unpack_ints(ends),
+            text=text,
+            calls=[] if calls == "[]" else _calls(json.loads(calls)),
+            forced=[] if forced == "[]" else [(a, b) for a, b in json.loads(forced)],
+            closing=tuple(unpack_ints(closing)),
+            reason=reason or "cancelled",
+        )
+        if scored:
+            read = partial(_read_scores, connection, session, number)
+            answer.scores = StoredScores(read, scored)
+        answers.setdefault(turn, []).append(answer)
+    return answers
+
+
+def _call_row(call: ToolCall) -> list[object]:
+    return [call.start, call.end, call.expression, call.result, call.done]
+
+
+def _calls(rows: Iterable[list[object]]) -> list[ToolCall]:
+    return [ToolCall(*row) for row in rows]  # type: ignore[arg-type]
+
+
+def _read_scores(connection: sqlite3.Connection, session: int, answer: int) -> list[bytes]:
+    query = "SELECT data FROM scores WHERE session = ? AND answer = ? ORDER BY start"
+    return [row[0] for row in connection.execute(query, (session, answer))]
