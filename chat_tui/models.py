@@ -89,11 +89,9 @@ def show(
 ) -> None:
     """Load a model and say what it is, and what had to be assumed."""
     from chat_tui.cli import assumption
+    from engine import load_model, threads
 
-    # See engine/worker.py: read by OpenMP when torch loads.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from engine import load_model
-
+    threads.settle()
     progress = DownloadProgress()
     try:
         loaded = load_model(
@@ -135,6 +133,8 @@ def pull(name: Name, as_json: Json = False) -> None:
 def _lines(info: ModelInfo) -> list[tuple[str, str]]:
     """What `show` prints: a label and a text each."""
     family = f"{info.family} {info.variant}".rstrip()
+    if info.variant_reason:
+        family += f" ({info.variant_reason})"
     per_token = info.kv_bytes_per_token
     lines = [
         ("name", info.name),

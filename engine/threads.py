@@ -2,22 +2,39 @@
 
     threads.settle(request.threads)      # before anything imports torch
 
-OpenMP reads its wait policy when torch loads it. A thread that waits for one which lost its core
-must not spin: with one other busy process that made a decode step 20 to 100 times slower.
+OpenMP reads how long a waiting thread spins before it sleeps when torch loads it. A decode step has
+hundreds of parallel regions some microseconds apart: a thread that sleeps at once wakes too late
+for each, one that spins on waits for a thread that lost its core to another process. Milliseconds
+of a step at one row after 512 tokens (SmolLM2, 2 cores), alone and beside a process that is busy
+for 25 of every 100 ms, as a painting screen is:
+
+    sleep at once (passive)  26  28        spin 4000  14  16
+    spin 1000                17  23        spin 10000 14  25
+    spin 2000                16  17        spin on    16  19 to 1000 with a second busy process
 """
 
 from __future__ import annotations
 
 import os
 
+SPINS = "2000"
+"""About 25 microseconds."""
+
 
 def settle(threads: int | None = None) -> None:
     """Take `threads` threads, or as many as there are cores for this process. What the user has set
-    in `OMP_WAIT_POLICY` stays."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    in `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` stays."""
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     import torch
 
     torch.set_num_threads(threads or cores())
+
+
+def wait_policy() -> str:
+    """How this process's threads wait, in words."""
+    policy = os.environ.get("OMP_WAIT_POLICY")
+    return policy or f"spin {os.environ.get('GOMP_SPINCOUNT', 'on')}"
 
 
 def cores() -> int:

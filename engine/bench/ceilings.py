@@ -8,13 +8,13 @@ slower, nothing makes it faster than the hardware. All ceilings use as many thre
 from __future__ import annotations
 
 import math
-import os
 import platform
 import time
 from collections.abc import Callable
 
 import torch
 
+from engine import threads
 from engine.bench.plan import Plan
 from engine.bench.report import Machine
 from engine.threads import cores
@@ -93,7 +93,7 @@ def measure(device: torch.device, dtype: torch.dtype, plan: Plan) -> Machine:
         processor=torch.cuda.get_device_name(device) if on_gpu else _processor(),
         cores=cores(),
         threads=torch.get_num_threads(),
-        omp_wait_policy=os.environ.get("OMP_WAIT_POLICY", ""),
+        omp_wait_policy=threads.wait_policy(),
         torch=torch.__version__,
         rounds=plan.repeats,
     )
