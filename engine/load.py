@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from engine.chat_format import ChatFormat, NanochatFormat, PlainFormat
 from engine.errors import EngineError, ModelFileError
 from engine.loading import catalog
 from engine.loading.hub import best_gguf
@@ -21,7 +22,6 @@ from engine.tokenizer import Tokenizer
 from engine.tools import NanochatTools, NoTools, ToolDialect, dialect_for
 
 if TYPE_CHECKING:
-    from engine.chat_format import ChatFormat
     from engine.loading.nanochat import NanochatCheckpoint
 
 Progress = Callable[[str, int, int], None]
@@ -122,7 +122,7 @@ def _load_gguf(
         found.model,
         found.tokenizer,
         format,
-        dialect_for(found.tokenizer, format.layout.tools),
+        _tools_of(format, found.tokenizer),
         family=found.family,
         weight_types=found.weight_types,
         assumptions=found.assumptions,
@@ -162,7 +162,7 @@ def _load_folder(
         model,
         tokenizer,
         format,
-        dialect_for(tokenizer, format.layout.tools),
+        _tools_of(format, tokenizer),
         family=architecture.family.name,
         weight_types=source.formats(),
         assumptions=architecture.assumptions,
@@ -182,7 +182,6 @@ def _load_nanochat(
 
 
 def _nanochat(name: str, checkpoint: NanochatCheckpoint) -> LoadedModel:
-    from engine.chat_format import NanochatFormat, PlainFormat
     from engine.loading.chat_formats import from_folder
 
     path = checkpoint.tokenizer_path
@@ -198,7 +197,8 @@ def _nanochat(name: str, checkpoint: NanochatCheckpoint) -> LoadedModel:
         stops = [] if bos is None else [bos]
         chat_format, tools = PlainFormat(tokenizer, bos, stops, note), NoTools()
     elif path.suffix == ".json" and tokenizer.special("<|assistant_end|>") is None:
-        chat_format, tools = from_folder(path.parent, tokenizer), dialect_for(tokenizer)
+        chat_format = from_folder(path.parent, tokenizer)
+        tools = _tools_of(chat_format, tokenizer)
     else:
         chat_format, tools = NanochatFormat(tokenizer), NanochatTools(tokenizer)
     return _loaded(
@@ -211,8 +211,16 @@ def _nanochat(name: str, checkpoint: NanochatCheckpoint) -> LoadedModel:
         family="nanochat",
         weight_types=str(checkpoint.model.dtype).removeprefix("torch."),
         variant=checkpoint.variant,
+        variant_reason=checkpoint.reason,
         assumptions=checkpoint.assumptions,
     )
+
+
+def _tools_of(chat_format: ChatFormat, tokenizer: Tokenizer) -> ToolDialect:
+    """Where a model only continues text there are no turns to teach it a notation in."""
+    if isinstance(chat_format, PlainFormat):
+        return NoTools()
+    return dialect_for(tokenizer, chat_format.layout.tools)
 
 
 def _loaded(
@@ -226,6 +234,7 @@ def _loaded(
     family: str,
     weight_types: str,
     variant: str = "",
+    variant_reason: str = "",
     assumptions: tuple[str, ...] = (),
 ) -> LoadedModel:
     if tokenizer.vocab_size > model.shape.vocab_size:
@@ -257,6 +266,7 @@ def _loaded(
         tool_dialect=tools.name,
         chat_format=chat_format.name,
         variant=variant,
+        variant_reason=variant_reason,
         stop_tokens=tuple(tokenizer.decode([id]) for id in sorted(chat_format.stop_tokens)),
         assumptions=assumptions,
     )

@@ -78,6 +78,7 @@ class ModelInfo:
     tool_dialect: str = "none"
     chat_format: str = ""
     variant: str = ""
+    variant_reason: str = ""
     stop_tokens: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
 

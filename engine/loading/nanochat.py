@@ -43,7 +43,7 @@ class NanochatCheckpoint:
 
     Attributes:
         variant: the name of `model.variant`.
-        assumptions: as in `Identity`.
+        assumptions, reason: as in `Identity`.
         source: the stage of training, "base", "mid", "sft" or "rl"; None where nothing tells. Base
             models continue text; they know no turns.
         meta: `meta_<step>.json` as it is.
@@ -52,6 +52,7 @@ class NanochatCheckpoint:
     model: NanochatModel
     variant: str
     assumptions: tuple[str, ...]
+    reason: str
     source: str | None
     meta: dict[str, Any]
     path: Path
@@ -104,6 +105,7 @@ def load_checkpoint(
         model=model,
         variant=identity.variant.name,
         assumptions=identity.assumptions,
+        reason=identity.reason,
         source=source_of(file) or ("base" if _is_base(meta) else None),
         meta=meta,
         path=file,

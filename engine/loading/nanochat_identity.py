@@ -42,11 +42,13 @@ class Identity:
     Attributes:
         assumptions: a sentence for each thing that the checkpoint does not say, and for each that
             the user said instead.
+        reason: what told the variant, in a few words.
     """
 
     config: Config
     variant: Variant
     assumptions: tuple[str, ...]
+    reason: str = ""
 
 
 def identify(
@@ -80,7 +82,24 @@ def identify(
             "--assume window_pattern=... if it was trained with another."
         )
     config = _config(shapes, meta["model_config"], pattern or "L", where)
-    return Identity(config, variant, tuple(notes))
+    reason = "as asked" if "variant" in asked else _reason(_marks(shapes), pattern)
+    return Identity(config, variant, tuple(notes), reason)
+
+
+def _reason(marks: tuple[bool, int, bool, bool], pattern: str | None) -> str:
+    lambdas, channels, bigram, smear = marks
+    has = [
+        what
+        for what, is_there in (
+            ("residual scales", lambdas),
+            (f"value gates over {channels} channels", channels),
+            ("a bigram table", bigram),
+            ("smear and backout", smear),
+            ("a window pattern", pattern is not None),
+        )
+        if is_there
+    ]
+    return f"it has {', '.join(has)}" if has else "it has nothing that came later"
 
 
 def _user_config(meta: Mapping[str, Any]) -> dict[str, Any]:

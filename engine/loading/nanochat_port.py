@@ -90,6 +90,7 @@ def load_port(
         model=NanochatModel(identity.config, variant, tensors, device=device, dtype=kind),
         variant=variant.name,
         assumptions=tuple(note for note in identity.assumptions if "variant V0" not in note),
+        reason="the Hugging Face port knows no other",
         source=None,
         meta=meta,
         path=folder,

@@ -60,7 +60,7 @@ def test_show_says_everything_that_was_assumed(nanochats: Path) -> None:
     text = run("show", "nanochat", "--device", "cpu")
     for label in ("family", "parameters", "heads", "context", "vocabulary", "weights", "KV cache"):
         assert f"\n{label} " in text
-    assert "nanochat V3" in text
+    assert "nanochat V3 (it has residual scales, value gates over 32 channels, a" in text
     assert "Taken for V3 (softcap 15)" in text
     assert "<|assistant_end|>" in text
     document = json.loads(run("show", "nanochat", "--json", "--assume", "softcap=20"))

@@ -211,6 +211,30 @@ def test_a_mixture_of_types_is_stacked(tmp_path):
     assert packed.info.dtype == "Q4_0, Q8_0"
 
 
+def test_of_a_model_with_images_the_text_part_is_loaded(tmp_path):
+    vision = {
+        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "image_size": 28, "patch_size": 14,
+    }
+    config = transformers.Gemma3Config(
+        text_config=CONFIGS["gemma3"][1].to_dict(),
+        vision_config=vision,
+        mm_tokens_per_image=4,
+        image_token_index=VOCAB - 1,
+    )
+    reference = transformers.Gemma3ForConditionalGeneration(config).float().eval()
+    reference.save_pretrained(tmp_path)
+    write_tokenizer(tmp_path)
+    loaded = load(tmp_path, dtype="float32")
+    tokens = [token % 300 for token in TOKENS]
+    with torch.inference_mode():
+        expected = reference(input_ids=torch.tensor([tokens])).logits[0]
+    torch.testing.assert_close(loaded.logits(tokens), expected, atol=1e-4, rtol=1e-4)
+    assert any("images" in note for note in loaded.info.assumptions)
+    # There is no chat template to teach it a notation in.
+    assert (loaded.info.chat_format, loaded.info.tool_dialect) == ("plain", "none")
+
+
 def test_a_model_is_found_by_any_of_its_files_and_by_its_folder(tmp_path):
     _, folder = saved(tmp_path, CONFIGS["llama"][1], "safetensors")
     assert load(folder / "model.safetensors").info.path == str(folder)
