@@ -17,6 +17,7 @@ from functools import cache
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block.table import escapedSplit
+from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
 from markdown_it.tree import SyntaxTreeNode
 from rich.style import Style
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _BULLETS = "•◦▪"
 _NARROW = 10  # cells: no room for the frame of a list or a quote
+_INDENT = re.compile(r"(?<=\n) +(?=\S)")
 _LITERAL = re.compile(
     r"\\[()\[\]]"  # TeX's delimiters
     r"|(?<=[\w)])\*(?=[\w(])"  # a product
@@ -55,10 +57,19 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     parser.disable(["lheading", "reference", "entity", "html_block", "html_inline"])
     parser.inline.ruler.before("escape", "literal", _literal)
+    parser.core.ruler.before("inline", "indents", _keep_indents)
     # Shown, not followed: an address is printed as it was written.
     setattr(parser, "normalizeLink", str)  # noqa: B010
     setattr(parser, "normalizeLinkText", str)  # noqa: B010
     return parser
+
+
+def _keep_indents(state: StateCore) -> None:
+    """Markdown drops the spaces that a paragraph's lines begin with. Small models write code
+    without a fence, and these spaces are then what it means."""
+    for token in state.tokens:
+        if token.type == "inline":
+            token.content = _INDENT.sub(lambda spaces: "\xa0" * len(spaces[0]), token.content)
 
 
 def _literal(state: StateInline, silent: bool) -> bool:

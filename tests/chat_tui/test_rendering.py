@@ -425,3 +425,16 @@ async def test_every_theme_makes_forced_text_and_chips_stand_out(theme: str) -> 
         palette = Palette.of(app)
         looks = {palette.text, palette.forced, palette.chip, palette.muted, palette.marked}
         assert len(looks) == 5
+
+
+def test_indents_of_code_without_a_fence_are_kept() -> None:
+    text = "Here it is:\ndef f(x):\n    if x:\n        return x\n\nDone"
+    assert drawn(text) == [
+        "Here it is:",
+        "def f(x):",
+        "    if x:",
+        "        return x",
+        "",
+        "Done",
+    ]
+    assert drawn("- item\n  more\n    deeper") == ["• item", "  more", "    deeper"]
