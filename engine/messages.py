@@ -17,6 +17,10 @@ from typing import Literal, NamedTuple
 FinishReason = Literal["stop", "length", "context", "cancelled"]
 """Why a row ended: its stop token, `max_tokens`, the end of the context, or the user."""
 
+NO_ID = -2
+"""In the place of a token's id where a server does not tell it: then it stands for a chunk of text.
+(-1 is "no score" where scores are packed.)"""
+
 DEFAULT_TEMPERATURE = 0.7
 DEFAULT_TOP_K = 50
 
@@ -89,13 +93,19 @@ class ModelInfo:
 @dataclass(frozen=True)
 class Load:
     """Load a model by whatever `--model` takes. Answered by `Loading`..., then `Ready` or
-    `Failed`."""
+    `Failed`.
+
+    With `server` it is a model that runs there (`name` empty: the first that it lists), and
+    `key_env` the environment variable that holds the key: the key itself is in no message.
+    """
 
     name: str
     device: str | None = None
     dtype: str | None = None
     threads: int | None = None
     assume: dict[str, object] = field(default_factory=dict)
+    server: str | None = None
+    key_env: str = "OPENAI_API_KEY"
 
 
 @dataclass(frozen=True)
@@ -166,7 +176,8 @@ class Ready:
 
 @dataclass(frozen=True)
 class Started:
-    """The prompt is known and the prefill begins. `preface_tokens` of it stand before the
+    """The prompt is known (to a server alone, where it is empty) and the prefill begins.
+    `preface_tokens` of it stand before the
     conversation's own turns (the system text, the calculator's examples). `answer` is the end of it
     that every answer begins with, where the ask gave such a beginning, and `answer_text` its text.
     """
@@ -277,7 +288,8 @@ class RowFinished:
 
 @dataclass(frozen=True)
 class Stats:
-    """Measured by the engine with a monotonic clock, in seconds from the arrival of the ask.
+    """Measured by the engine with a monotonic clock, in seconds from the arrival of the ask. From a
+    server, at this end of the line; what cannot be seen from here (the prefill) is 0.
 
     Attributes:
         ttft_s: until the first token column.
@@ -288,6 +300,7 @@ class Stats:
         saved_s: what N - 1 further prefills would have cost: (N - 1) * prefill_s.
         reused_tokens: of the prompt, held in the cache from the ask before and not prefilled again.
         backend: which attention ran.
+        prompt_tokens: of the prompt, as a server counted them; None where the ids are known.
     """
 
     ttft_s: float
@@ -298,6 +311,7 @@ class Stats:
     saved_s: float
     backend: str
     reused_tokens: int = 0
+    prompt_tokens: int | None = None
 
 
 @dataclass(frozen=True)

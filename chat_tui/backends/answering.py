@@ -1,0 +1,331 @@
+"""One ask, put to a server: the requests it takes, and the events that come of them.
+
+N answers are one request with `n` where the server takes that, so that their prefix is shared
+there; else N requests at a time. Temperatures of their own part the request: `n` knows one.
+What a server refuses by name (`top_k`, `logprobs`, ...) is left out from then on, and said
+(`Traits.note`). A request is repeated only while nothing of its answer has been shown, so nothing
+is ever shown twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import aclosing
+from itertools import groupby
+from typing import Any
+
+import httpx
+
+from chat_tui.backends import dialogue
+from chat_tui.backends.chunks import Usage
+from chat_tui.backends.endpoint import Endpoint, body_of
+from chat_tui.backends.faults import (
+    ContextError,
+    RefusedError,
+    ServerError,
+    of_status,
+    of_transport,
+)
+from chat_tui.backends.server_row import Row, Unit
+from chat_tui.backends.stream import END, Limits, chunks
+from chat_tui.backends.traits import Traits
+from engine.messages import (
+    Ask,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Overflowed,
+    RowFinished,
+    Started,
+    Stats,
+    Stepped,
+)
+
+MOST_ROUNDS = 8
+"""Requests behind tool calls; the last one may call no more."""
+_PATIENCE_S = 15.0
+"""A server that wants to be asked again within this time is; a longer wait is the user's affair."""
+_TRIES = 3
+
+
+class Answering:
+    """Runs one `Ask`; `say` is given its events."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        http: httpx.AsyncClient,
+        where: Endpoint,
+        traits: Traits,
+        limits: Limits,
+        say: Callable[[Event], None],
+    ) -> None:
+        self._ask, self._http, self._where = ask, http, where
+        self._traits, self._limits, self._say = traits, limits, say
+        temperatures = ask.params.temperatures
+        self._rows = [
+            Row(index, temperatures[index % len(temperatures)]) for index in range(ask.samples)
+        ]
+        seed = ask.params.seed
+        self._seed = random.getrandbits(31) if seed is None else seed
+        self._running: dict[asyncio.Task[None], tuple[Row, ...]] = {}
+        self._started = False
+        self._error: ServerError | None = None
+        self._usage = Usage()
+        self._began = time.monotonic()
+        self._first_at: float | None = None
+        self._last_at = self._began
+
+    async def run(self) -> None:
+        """From the first request to `Finished`, `Failed` or `Overflowed`."""
+        ask = self._ask
+        if ask.answer or ask.answer_text:
+            return self._say(Failed(ask.ask, "This server cannot go on from a begun answer."))
+        for _, group in groupby(self._rows, key=lambda row: row.temperature):
+            rows = tuple(row for row in group if not row.ended)
+            together = rows and self._traits.takes("n")
+            for part in [rows] if together else [(row,) for row in rows]:
+                self._spawn(self._round(part), part)
+        try:
+            while self._running:
+                done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    del self._running[task]
+                    if not task.cancelled():
+                        task.result()  # what is raised here is a fault of ours
+        finally:
+            for task in self._running:
+                task.cancel()
+        return self._say(self._end())
+
+    def cancel(self, index: int | None) -> None:
+        """End one row, or all; a request that nobody waits for any more is closed."""
+        for row in self._rows if index is None else self._rows[index : index + 1]:
+            self._end_row(row, "cancelled")
+        for task, rows in self._running.items():
+            if all(row.ended for row in rows):
+                task.cancel()
+
+    # Requests.
+
+    def _spawn(self, work: Coroutine[Any, Any, None], rows: tuple[Row, ...]) -> None:
+        self._running[asyncio.create_task(work)] = rows
+
+    async def _round(self, rows: tuple[Row, ...]) -> None:
+        """One request for `rows`; whatever goes wrong is kept for the end of the ask."""
+        try:
+            async with aclosing(await self._open(rows)) as response:
+                alone = rows if self._traits.takes("n") else rows[:1]
+                for row in rows[len(alone) :]:
+                    self._spawn(self._round((row,)), (row,))
+                self._start()
+                await self._read(response, alone)
+        except ServerError as error:
+            self._error = self._error or error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            self._error = self._error or of_transport(error, self._where.host)
+
+    async def _open(self, rows: Sequence[Row]) -> httpx.Response:
+        """The response that streams; left out is what the server refuses by name."""
+        tried = 0
+        refused: set[str] = set()
+        while True:
+            tried += 1
+            body = self._body(rows, refused)
+            request = self._http.build_request(
+                "POST", f"{self._where.base}/chat/completions", json=body
+            )
+            try:
+                response = await asyncio.wait_for(
+                    self._http.send(request, stream=True), self._limits.first_s
+                )
+            except asyncio.TimeoutError:
+                raise ServerError(
+                    f"{self._where.host} does not answer within {self._limits.first_s:.0f} s."
+                ) from None
+            if response.status_code == 200:
+                if refused:
+                    self._traits.learn(refused, tools=self._ask.tools)
+                return response
+            async with aclosing(response):
+                error = of_status(
+                    response.status_code,
+                    response.headers,
+                    await body_of(response),
+                    self._where.host,
+                    has_key=bool(self._where.key),
+                )
+            if not isinstance(error, RefusedError):
+                raise error
+            name = self._traits.refused(error, body)
+            if name:
+                refused.add(name)
+            elif error.wait_s is not None and error.wait_s <= _PATIENCE_S and tried < _TRIES:
+                await asyncio.sleep(error.wait_s)
+            else:
+                raise error
+
+    def _body(self, rows: Sequence[Row], refused: set[str]) -> dict[str, Any]:
+        ask, row = self._ask, rows[0]
+        params = ask.params
+        tools = self._traits.takes("tools") and "tools" not in refused and ask.tools
+        body: dict[str, Any] = {
+            "model": self._traits.model,
+            "messages": [
+                *dialogue.messages(ask.history, ask.text, ask.system, tools=tools),
+                *row.behind,
+            ],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "temperature": row.temperature,
+            "seed": (self._seed + row.index) % 2**31,
+        }
+        if len(rows) > 1:
+            body["n"] = len(rows)
+        if params.max_tokens is not None:
+            body["max_tokens"] = max(params.max_tokens - row.tokens, 1)
+        if params.top_k is not None or self._traits.open:
+            body["top_k"] = -1 if params.top_k is None else params.top_k
+        if params.alternatives is not None:
+            body |= {"logprobs": True, "top_logprobs": min(params.alternatives, 20)}
+        if tools:
+            last = row.rounds >= MOST_ROUNDS
+            body |= {"tools": [dialogue.CALCULATOR], "tool_choice": "none" if last else "auto"}
+        return self._traits.fit(body, refused, tools=ask.tools)
+
+    # What comes back.
+
+    async def _read(self, response: httpx.Response, rows: tuple[Row, ...]) -> None:
+        begun: set[int] = set()
+        ended: set[int] = set()
+        complete = False
+        async for chunk in chunks(response, self._where.host, self._limits):
+            if chunk is END:
+                complete = True
+                break
+            if chunk.error:
+                raise ServerError(f"{self._where.host} failed in the middle: {chunk.error[:300]}")
+            self._count(chunk.usage)
+            for piece in chunk.pieces:
+                if piece.index >= len(rows) or piece.index in ended:
+                    continue
+                row = rows[piece.index]
+                begun.add(piece.index)
+                if not row.ended:
+                    self._step(row.take(piece), row)
+                if piece.finish:
+                    ended.add(piece.index)
+                    self._finish_round(row)
+        if not complete and (begun > ended or not begun):
+            raise ServerError(f"{self._where.host} ended the stream in the middle of the answer.")
+        for index, row in enumerate(rows):
+            if index in begun or not begun:
+                if index not in ended:  # the end of the stream has to do as a reason
+                    self._finish_round(row)
+            elif not row.ended:  # `n` was taken, and ignored
+                self._traits.learn({"n"}, tools=self._ask.tools)
+                self._spawn(self._round((row,)), (row,))
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            limit = self._ask.params.max_tokens
+            self._say(
+                Started(
+                    ask=self._ask.ask,
+                    prompt_tokens=(),
+                    preface_tokens=0,
+                    seed=self._seed,
+                    temperatures=tuple(row.temperature for row in self._rows),
+                    max_tokens=limit or 0,
+                )
+            )
+
+    def _step(self, units: Iterable[Unit], row: Row) -> None:
+        before, behind = row.index, len(self._rows) - row.index - 1
+        for unit in units:
+            self._last_at = time.monotonic()
+            self._first_at = self._first_at or self._last_at
+            self._say(
+                Stepped(
+                    ask=self._ask.ask,
+                    tokens=(*[None] * before, unit.token, *[None] * behind),
+                    masks=(*[None] * before, unit.mask, *[None] * behind),
+                    texts=(*[""] * before, unit.text, *[""] * behind),
+                    calls=() if unit.call is None else ((row.index, *unit.call),),
+                    scores=()
+                    if unit.score is None
+                    else (*[None] * before, unit.score, *[None] * behind),
+                )
+            )
+
+    def _finish_round(self, row: Row) -> None:
+        """A row's part of a stream is over: it goes on behind its tool calls, or has ended."""
+        limit = self._ask.params.max_tokens
+        if row.ended:
+            return
+        if row.calling and row.finish != "length" and row.rounds < MOST_ROUNDS:
+            self._step(row.end_round(), row)
+            if limit is None or row.tokens < limit:
+                self._spawn(self._round((row,)), (row,))
+                return
+            row.finish = "length"
+        self._end_row(row, row.reason(limit))
+
+    def _end_row(self, row: Row, reason: FinishReason) -> None:
+        if not row.ended:
+            row.ended = True
+            self._start()  # it may have been cancelled before
+            self._say(RowFinished(self._ask.ask, row.index, reason, ()))
+
+    # The end.
+
+    def _end(self) -> Event:
+        ask, error = self._ask.ask, self._error
+        if isinstance(error, ContextError) and error.limit and not self._started:
+            return Overflowed(ask, error.prompt_tokens, error.limit, self._sizes(error))
+        if error is not None:
+            return Failed(ask, self._where.redact(str(error)))
+        return Finished(ask, self._stats())
+
+    def _sizes(self, error: ContextError) -> tuple[int, ...]:
+        """The server counts the whole; its parts are taken to have tokens as they have letters."""
+        parts = [len(each.user) + len(each.text) for each in self._ask.history]
+        parts.append(len(self._ask.text) + len(self._ask.system or ""))
+        whole = sum(parts) or 1
+        return tuple(round(error.prompt_tokens * part / whole) for part in parts)
+
+    def _count(self, usage: Usage | None) -> None:
+        """Answers to several samples are counted in as many ways as there are servers: only a
+        single answer's count is believed."""
+        if usage is not None:
+            before = self._usage
+            alone = len(self._rows) == 1 and not self._rows[0].rounds
+            self._usage = Usage(
+                before.prompt if usage.prompt is None else usage.prompt,
+                usage.completion if alone else None,
+                before.cached if usage.cached is None else usage.cached,
+            )
+
+    def _stats(self) -> Stats:
+        first = self._last_at if self._first_at is None else self._first_at
+        decode_s = self._last_at - first
+        counts = [row.tokens for row in self._rows]
+        if self._usage.completion is not None:
+            counts = [self._usage.completion]
+        new = sum(counts) - len(counts)
+        return Stats(
+            ttft_s=first - self._began,
+            prefill_s=0.0,
+            decode_s=decode_s,
+            tokens_per_s=new / decode_s if decode_s > 0 and new > 0 else 0.0,
+            row_tokens=tuple(counts),
+            saved_s=0.0,
+            backend=self._traits.kind,
+            reused_tokens=self._usage.cached or 0,
+            prompt_tokens=self._usage.prompt,
+        )

@@ -1,0 +1,210 @@
+"""One answer as it grows out of what a server streams.
+
+`Row.take(piece)` and `Row.end_round()` give the columns of tokens and characters that the protocol
+wants; what the server sends beside the text (reasoning, tool calls) is written into the text as
+`dialogue` says. An answer has several rounds where it calls the calculator: the calls are evaluated
+here, and another request goes on behind them.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from chat_tui.backends import dialogue
+from chat_tui.backends.chunks import CallPart, Piece
+from chat_tui.backends.dialogue import Call, Message
+from engine.messages import NO_ID, FinishReason, TokenScore, ToolCall
+from engine.tools import NO_VALUE, calculate
+
+
+class Unit(NamedTuple):
+    """One token of one row; where ids are not known, one chunk. `call` is (place, call) of a tool
+    call that changed with it."""
+
+    token: int
+    mask: int
+    text: str
+    score: TokenScore | None = None
+    call: tuple[int, ToolCall] | None = None
+
+
+@dataclass
+class _Growing:
+    """A call that is being written, in this round."""
+
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+    response: str = ""
+
+    @property
+    def whole(self) -> bool:
+        try:
+            json.loads(self.arguments)
+        except (ValueError, RecursionError):
+            return False
+        return True
+
+
+class Row:
+    """Attributes:
+    index: its place among the answers of the ask.
+    temperature: how it is sampled.
+    begun: the server has sent something for it.
+    ended: no event will follow for it.
+    finish: why this round ended, in the server's word; empty while it runs.
+    tokens: how many units it has.
+    rounds: how many requests went on behind tool calls.
+    behind: the messages behind the user's: what was said and called in earlier rounds.
+    """
+
+    def __init__(self, index: int, temperature: float) -> None:
+        self.index = index
+        self.temperature = temperature
+        self.begun = self.ended = False
+        self.finish = ""
+        self.tokens = 0
+        self.rounds = 0
+        self.behind: list[Message] = []
+        self._length = 0
+        self._said = ""  # in this round, without reasoning
+        self._thinking = False
+        self._shown: list[ToolCall] = []
+        self._growing: dict[int, _Growing] = {}
+        self._writing: int | None = None
+        self._closed: set[int] = set()
+
+    def take(self, piece: Piece) -> Iterator[Unit]:
+        """What a chunk adds."""
+        self.begun = True
+        if piece.reasoning:
+            if not self._thinking:
+                self._thinking = True
+                yield self._forced(dialogue.THINK)
+            yield from self._units(piece.reasoning, () if piece.text else piece)
+        if piece.text and self._thinking:
+            self._thinking = False
+            yield self._forced(dialogue.THOUGHT)
+        if piece.text or not (piece.reasoning or piece.calls):
+            self._said += piece.text
+            yield from self._units(piece.text, piece)
+        for part in piece.calls:
+            yield from self._grow(part)
+        self.finish = self.finish or piece.finish
+
+    @property
+    def calling(self) -> bool:
+        """This round has called tools: another one has to follow."""
+        return bool(self._growing)
+
+    def end_round(self) -> Iterator[Unit]:
+        """Evaluate the calls; the next round's messages are then in `behind`."""
+        for place in sorted(self._growing):
+            if place not in self._closed:
+                if self._writing != place:
+                    yield from self._open(place)
+                yield from self._close(place)
+        calls = [
+            Call(call.id or dialogue.call_id(number), call.name, call.arguments, call.response)
+            for number, call in sorted(self._growing.items())
+        ]
+        self.behind += dialogue.with_calls(self._said, calls)
+        self._growing.clear()
+        self._closed.clear()
+        self._said, self.finish, self.begun = "", "", False
+        self.rounds += 1
+
+    def reason(self, max_tokens: int | None) -> FinishReason:
+        """Why it ended, in the protocol's word. Without a limit of ours, it was the context's."""
+        if self.finish == "length":
+            return "context" if max_tokens is None else "length"
+        return "cancelled" if self.finish == "abort" else "stop"
+
+    # Text.
+
+    def _units(self, text: str, of: Piece | tuple[()]) -> Iterator[Unit]:
+        """A chunk's characters, dealt out to its tokens where that can be told."""
+        tokens: Sequence[int] = of.tokens if of else ()
+        scores: Sequence[TokenScore] = of.scores if of else ()
+        if not tokens and not scores:
+            if text:
+                yield self._unit(NO_ID, 1, text)
+            return
+        tokens = tokens or [NO_ID] * len(scores)
+        if len(scores) != len(tokens):
+            scores = ()
+        texts = _dealt(text, [score.piece for score in scores], len(tokens))
+        for place, token in enumerate(tokens):
+            score = scores[place]._replace(token=token) if scores else None
+            yield self._unit(token, 1, texts[place], score)
+
+    def _forced(self, text: str) -> Unit:
+        return self._unit(NO_ID, 0, text)
+
+    def _unit(self, token: int, mask: int, text: str, score: TokenScore | None = None) -> Unit:
+        self._length += len(text)
+        self.tokens += 1
+        return Unit(token, mask, text, score)
+
+    # Tool calls.
+
+    def _grow(self, part: CallPart) -> Iterator[Unit]:
+        if part.place in self._closed:
+            return
+        call = self._growing.setdefault(part.place, _Growing())
+        call.id = call.id or part.id
+        call.name = call.name or part.name
+        call.arguments += part.arguments
+        if self._writing == part.place:
+            if part.arguments:
+                yield self._written(part.place, part.arguments)
+        elif self._writing is None or self._growing[self._writing].whole:
+            if self._writing is not None:
+                yield from self._close(self._writing)
+            if call.name:
+                yield from self._open(part.place)
+
+    def _open(self, place: int) -> Iterator[Unit]:
+        if self._thinking:
+            self._thinking = False
+            yield self._forced(dialogue.THOUGHT)
+        call = self._growing[place]
+        self._writing = place
+        self._shown.append(ToolCall(self._length, self._length, "", None, False))
+        yield self._written(place, dialogue.head_of_call(call.name) + call.arguments)
+
+    def _written(self, place: int, text: str) -> Unit:
+        unit = self._unit(NO_ID, 1, text)
+        expression = dialogue.expression_written(self._growing[place].arguments)
+        return unit._replace(call=self._show(expression, None, done=False))
+
+    def _close(self, place: int) -> Iterator[Unit]:
+        call = self._growing[place]
+        self._writing = None
+        self._closed.add(place)
+        expression = dialogue.expression_of(call.name, call.arguments)
+        result = None if expression is None else calculate(expression)
+        call.response = NO_VALUE if result is None else result
+        shown = dialogue.expression_written(call.arguments) if expression is None else expression
+        unit = self._unit(NO_ID, 1, "}" + dialogue.CALLED)
+        yield unit._replace(call=self._show(shown, result, done=False))
+        unit = self._forced(dialogue.RESPONSE + call.response + dialogue.RESPONDED)
+        yield unit._replace(call=self._show(shown, result, done=True))
+
+    def _show(self, expression: str, result: str | None, *, done: bool) -> tuple[int, ToolCall]:
+        start = self._shown[-1].start
+        self._shown[-1] = ToolCall(start, self._length, expression, result, done)
+        return len(self._shown) - 1, self._shown[-1]
+
+
+def _dealt(text: str, pieces: Sequence[bytes], count: int) -> list[str]:
+    """`text` in `count` parts: as the tokens' bytes complete it, else all of it at the last one."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    parts = [decoder.decode(piece) for piece in pieces]
+    if len(parts) == count and "".join(parts) == text:
+        return parts
+    return [""] * (count - 1) + [text]

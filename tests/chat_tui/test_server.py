@@ -1,0 +1,624 @@
+"""A server as a backend, against one that answers, misbehaves and breaks in every way that real
+ones do."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from chat_tui.backends.server import ServerBackend
+from chat_tui.backends.stream import Limits
+from engine.messages import (
+    NO_ID,
+    Ask,
+    Cancel,
+    Event,
+    Exchange,
+    Failed,
+    Finished,
+    Load,
+    Overflowed,
+    Ready,
+    RowFinished,
+    SamplingParams,
+    Started,
+    Stepped,
+)
+from tests.chat_tui.sse_server import Asked, Script, SseServer, Wire, talk
+
+ENDS = (Finished, Failed, Overflowed)
+PLAIN = SamplingParams((0.7,), top_k=None, seed=1)
+
+
+def until(backend: ServerBackend, *kinds: type, timeout: float = 20) -> list[Event]:
+    """Events up to and with the first of one of `kinds`."""
+    seen: list[Event] = []
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        backend.wait(0.05)
+        seen += backend.drain()
+        if any(isinstance(event, kinds) for event in seen):
+            return seen
+    raise AssertionError(f"no {kinds} within {timeout} s, only {seen[-3:]}")
+
+
+def of(kind: type, events: Sequence[Event]) -> list:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def texts(events: Sequence[Event], rows: int = 1) -> list[str]:
+    said = [""] * rows
+    for event in events:
+        if isinstance(event, Stepped):
+            said = [before + new for before, new in zip(said, event.texts, strict=True)]
+        elif isinstance(event, RowFinished):
+            said[event.row] += event.text
+    return said
+
+
+@contextmanager
+def talking(
+    script: Script, *, limits: Limits | None = None, models: object | None = None, name: str = ""
+) -> Iterator[tuple[SseServer, ServerBackend]]:
+    """A server that runs `script`, and a backend that is ready to ask it."""
+    server = SseServer(script) if models is None else SseServer(script, models)
+    backend = ServerBackend(limits)
+    try:
+        with server:
+            backend.send(Load(name, server=server.url))
+            until(backend, Ready)
+            yield server, backend
+    finally:
+        backend.close()
+
+
+def ask(backend: ServerBackend, text: str = "Hello?", **fields: object) -> list[Event]:
+    """Ask, and wait for the end."""
+    fields = {"params": PLAIN, "tools": False, **fields}
+    backend.send(Ask(1, text, **fields))  # type: ignore[arg-type]
+    return until(backend, *ENDS)
+
+
+def failure(events: Sequence[Event]) -> str:
+    (failed,) = of(Failed, events)
+    assert "\n" not in failed.message
+    return failed.message
+
+
+# Answers.
+
+
+def test_an_answer_arrives_chunk_by_chunk() -> None:
+    with talking(talk("Red and blue")) as (_, backend):
+        events = ask(backend)
+    assert texts(events) == ["Red and blue"]
+    assert [type(event) for event in events] == [Started, *[Stepped] * 3, RowFinished, Finished]
+    assert {event.tokens for event in of(Stepped, events)} == {(NO_ID,)}, "ids are not invented"
+    (finished,) = of(Finished, events)
+    assert finished.stats.prompt_tokens == 11
+    assert finished.stats.row_tokens == (3,)
+
+
+def test_several_answers_are_one_request_and_keep_apart() -> None:
+    with talking(talk("One two", "Three four five", "Six")) as (server, backend):
+        events = ask(backend, samples=3)
+    assert texts(events, 3) == ["One two", "Three four five", "Six"]
+    assert [post["n"] for post in server.posts] == [3]
+    assert sorted(event.row for event in of(RowFinished, events)) == [0, 1, 2]
+
+
+def test_answers_at_other_temperatures_are_other_requests() -> None:
+    with talking(talk("Yes")) as (server, backend):
+        params = SamplingParams((0.2, 0.9), top_k=None, seed=5)
+        events = ask(backend, samples=2, params=params)
+    assert texts(events, 2) == ["Yes", "Yes"]
+    asked = sorted((post["temperature"], post["seed"]) for post in server.posts)
+    assert asked == [(0.2, 5), (0.9, 6)]
+
+
+def test_a_server_that_ignores_n_is_asked_for_each_answer() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        talk(f"Seed {asked.body['seed']}")(Asked(asked.path, {}, {}), wire)
+
+    with talking(script) as (server, backend):
+        events = ask(backend, samples=3)
+        assert texts(events, 3) == ["Seed 1", "Seed 2", "Seed 3"]
+        assert len(server.posts) == 3
+        (ready,) = of(Ready, events)
+        assert "a request for each answer" in ready.info.backend_note
+        ask(backend, samples=3)
+    assert len(server.posts) == 6
+    assert all("n" not in post for post in server.posts[3:]), "found out once"
+
+
+def test_a_server_that_refuses_n_is_asked_for_each_answer() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        if "n" in asked.body:
+            wire.json(400, {"error": {"message": "Only one completion choice is allowed"}})
+        else:
+            talk("Fine")(asked, wire)
+
+    with talking(script) as (server, backend):
+        assert texts(ask(backend, samples=2), 2) == ["Fine", "Fine"]
+    assert ["n" in post for post in server.posts] == [True, False, False]
+
+
+def test_what_a_server_refuses_by_name_is_left_out_and_said() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        for name in ("top_k", "stream_options", "max_tokens"):
+            if name in asked.body:
+                said = f"Unsupported parameter: '{name}' is not supported with this model."
+                return wire.json(400, {"error": {"message": said}})
+        return talk("Fine")(asked, wire)
+
+    with talking(script) as (server, backend):
+        params = SamplingParams((0.7,), top_k=50, max_tokens=7)
+        events = ask(backend, params=params)
+        ready = of(Ready, events)[-1]
+        before = len(server.posts)
+        ask(backend, params=params)
+    assert texts(events) == ["Fine"]
+    assert "no top-k" in ready.info.backend_note
+    assert len(server.posts) == before + 1
+    assert server.posts[-1]["max_completion_tokens"] == 7
+
+
+def test_history_is_sent_as_messages() -> None:
+    with talking(talk("Yes")) as (server, backend):
+        history = (Exchange("Hi", (NO_ID, NO_ID), "<think>\nGreet.\n</think>\n\nHello!"),)
+        ask(backend, "And?", history=history, system="Be brief.")
+    assert server.posts[0]["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello!"},
+        {"role": "user", "content": "And?"},
+    ]
+
+
+def test_reasoning_stands_in_the_answer_and_is_told_from_it() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        wire.start()
+        for thought in ("They ", "greet."):
+            wire.event({"choices": [{"index": 0, "delta": {"reasoning_content": thought}}]})
+        wire.say("Hello!")
+        wire.end()
+        wire.done()
+
+    with talking(script) as (_, backend):
+        events = ask(backend)
+    assert texts(events) == ["<think>\nThey greet.\n</think>\n\nHello!"]
+
+
+def test_log_probabilities_become_scores() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        assert asked.body["logprobs"] is True
+        assert asked.body["top_logprobs"] == 2
+        wire.start()
+        for token, octets in (("caf", [99, 97, 102]), ("\\xc3", [195]), ("\\xa9", [169])):
+            entry = {"token": token, "bytes": octets, "logprob": -0.5, "id": octets[0]}
+            top = [{"token": "x", "bytes": [120], "logprob": -0.1}, entry]
+            wire.say(
+                {"caf": "caf", "\\xa9": "é"}.get(token, ""),
+                logprobs={"content": [{**entry, "top_logprobs": top}]},
+            )
+        wire.end()
+        wire.done()
+
+    with talking(script) as (_, backend):
+        params = SamplingParams((0.7,), top_k=None, alternatives=2)
+        steps = of(Stepped, ask(backend, params=params))
+    assert [step.texts[0] for step in steps] == ["caf", "", "é"]
+    assert [step.tokens[0] for step in steps] == [99, 195, 169]
+    score = steps[0].scores[0]
+    assert (score.logprob, score.rank, score.sampled_logprob) == (-0.5, 1, None)
+    assert [other.piece for other in score.alternatives] == [b"x", b"caf"]
+
+
+# The calculator.
+
+
+def calling(*parts: dict, then: str = "It is 84.") -> Script:
+    """Calls the calculator in `parts`, then, told the result, answers."""
+
+    def script(asked: Asked, wire: Wire) -> None:
+        if asked.body["messages"][-1]["role"] == "tool":
+            return talk(then)(asked, wire)
+        wire.start()
+        for index in range(asked.body.get("n", 1)):
+            wire.say("Let me see. ", index)
+            for part in parts:
+                wire.event({"choices": [{"index": index, "delta": {"tool_calls": [part]}}]})
+            wire.end(index, "tool_calls")
+        return wire.done()
+
+    return script
+
+
+def call(place: int, arguments: str, name: str = "") -> dict:
+    function = {"arguments": arguments} | ({"name": name} if name else {})
+    return {"index": place, "function": function} | ({"id": f"id{place}"} if name else {})
+
+
+def test_a_calculator_call_is_answered_and_the_answer_goes_on() -> None:
+    parts = (call(0, "", "calculator"), call(0, '{"expres'), call(0, 'sion": "12*7"}'))
+    with talking(calling(*parts)) as (server, backend):
+        events = ask(backend, tools=True, samples=2)
+    said = (
+        'Let me see. <tool_call>{"name": "calculator", "arguments": {"expression": "12*7"}}'
+        "</tool_call><tool_response>84</tool_response>It is 84."
+    )
+    assert texts(events, 2) == [said, said]
+    calls = [call for step in of(Stepped, events) for row, _, call in step.calls if row == 1]
+    assert (calls[-1].expression, calls[-1].result, calls[-1].done) == ("12*7", "84", True)
+    assert said[calls[-1].start : calls[-1].end].startswith("<tool_call>")
+    assert said[calls[-1].end :] == "It is 84."
+    assert len(server.posts) == 3, "one request, and one behind the call of each answer"
+    called, told = server.posts[1]["messages"][-2:]
+    assert called["tool_calls"][0]["function"]["name"] == "calculator"
+    assert told == {"role": "tool", "tool_call_id": "id0", "content": "84"}
+
+
+def test_calls_that_arrive_interleaved_are_told_apart() -> None:
+    parts = (
+        call(0, '{"expression": "1', "calculator"),
+        call(1, '{"expression": "2', "calculator"),
+        call(0, '+1"}'),
+        call(1, '+2"}'),
+    )
+    with talking(calling(*parts)) as (server, backend):
+        (said,) = texts(ask(backend, tools=True))
+    assert said.index("<tool_response>2<") < said.index('"2+2"') < said.index("<tool_response>4<")
+    assert [message["content"] for message in server.posts[1]["messages"][-2:]] == ["2", "4"]
+
+
+def test_a_call_of_something_else_is_answered_that_there_is_none() -> None:
+    with talking(calling(call(0, "{broken", "search"), then="Sorry.")) as (server, backend):
+        events = ask(backend, tools=True)
+    assert texts(events)[0].endswith("Sorry.")
+    assert "error" in server.posts[1]["messages"][-1]["content"]
+    json.loads(server.posts[1]["messages"][-2]["tool_calls"][0]["function"]["arguments"])
+
+
+def test_calling_for_ever_has_an_end() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        wire.start()
+        part = call(0, '{"expression": "1+1"}', "calculator")
+        wire.event({"choices": [{"index": 0, "delta": {"tool_calls": [part]}}]})
+        wire.end(0, "tool_calls")
+        wire.done()
+
+    with talking(script) as (server, backend):
+        events = ask(backend, tools=True)
+    assert of(Finished, events)
+    assert len(server.posts) == 9
+    assert server.posts[-1]["tool_choice"] == "none"
+
+
+def test_calls_in_the_history_are_sent_as_calls() -> None:
+    with talking(calling(call(0, '{"expression": "12*7"}', "calculator"))) as (server, backend):
+        (said,) = texts(ask(backend, "12*7?", tools=True))
+        ask(backend, "Again?", tools=True, history=(Exchange("12*7?", None, said),))
+    roles = [message["role"] for message in server.posts[2]["messages"]]
+    assert roles == ["user", "assistant", "tool", "assistant", "user"]
+
+
+# Cancelling.
+
+
+def endless(asked: Asked, wire: Wire) -> None:
+    wire.start()
+    for index in range(asked.body.get("n", 1)):
+        wire.say("So ", index)
+    wire.hold()
+
+
+def test_cancelling_closes_the_request() -> None:
+    with talking(endless) as (server, backend):
+        backend.send(Ask(1, "Hello?", samples=2, params=PLAIN, tools=False))
+        events = until(backend, Stepped)
+        backend.send(Cancel(1))
+        events += until(backend, Finished)
+        assert server.hung_up.wait(5), "the server has to hear of it"
+    assert [event.reason for event in of(RowFinished, events)] == ["cancelled"] * 2
+    assert texts(events, 2) == ["So ", "So "]
+
+
+def test_cancelling_one_answer_leaves_the_others() -> None:
+    go_on = threading.Event()
+
+    def script(asked: Asked, wire: Wire) -> None:
+        wire.start()
+        for index in range(2):
+            wire.say("So", index)
+        go_on.wait(10)
+        for index in range(2):
+            wire.say(" it goes", index)
+            wire.end(index)
+        wire.done()
+
+    with talking(script) as (_, backend):
+        backend.send(Ask(1, "Hello?", samples=2, params=PLAIN, tools=False))
+        events = until(backend, Stepped)
+        backend.send(Cancel(1, 0))
+        events += until(backend, RowFinished)
+        go_on.set()
+        events += until(backend, Finished)
+    assert texts(events, 2) == ["So", "So it goes"]
+    assert [event.reason for event in of(RowFinished, events)] == ["cancelled", "stop"]
+
+
+def test_what_is_cancelled_at_once_still_starts_and_finishes() -> None:
+    with talking(endless) as (_, backend):
+        backend.send(Ask(1, "Hello?", params=PLAIN, tools=False))
+        backend.send(Cancel(1))
+        kinds = [type(event) for event in until(backend, Finished)]
+    assert kinds[-3:] == [Started, RowFinished, Finished]
+
+
+# Faults: what was streamed stays, one line says what happened.
+
+
+def test_a_stream_that_stops_in_the_middle() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        wire.start()
+        wire.say("Half an ")
+        wire.raw(b'data: {"choices": [{"ind')
+
+    with talking(script) as (server, backend):
+        events = ask(backend)
+    assert texts(events) == ["Half an "]
+    assert "ended the stream in the middle" in failure(events)
+    assert len(server.posts) == 1, "what was shown is not asked for again"
+    assert not of(RowFinished, events)
+
+
+def test_a_connection_that_breaks_in_the_middle() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        wire.start(length=10_000)
+        wire.say("Half an ")
+
+    with talking(script) as (_, backend):
+        events = ask(backend)
+    assert texts(events) == ["Half an "]
+    assert "broke the connection" in failure(events)
+
+
+def test_the_answers_that_ended_before_a_fault_have_ended() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        wire.start()
+        wire.say("Whole", 0)
+        wire.end(0)
+        wire.say("Half", 1)
+
+    with talking(script) as (_, backend):
+        events = ask(backend, samples=2)
+    assert [(event.row, event.reason) for event in of(RowFinished, events)] == [(0, "stop")]
+    failure(events)
+
+
+def test_an_error_in_the_middle_of_a_stream() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        wire.start()
+        wire.say("Half an ")
+        wire.event({"error": {"message": "CUDA error:\nout of memory", "code": 500}})
+        wire.done()
+
+    with talking(script) as (_, backend):
+        assert "CUDA error: out of memory" in failure(ask(backend))
+
+
+def test_a_chunk_that_is_no_json() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        wire.start()
+        wire.say("Half an ")
+        wire.raw(b"data: {'choices': \x1b[31m\n\n")
+        wire.hold()
+
+    with talking(script) as (server, backend):
+        events = ask(backend)
+        assert server.hung_up.wait(5)
+    assert texts(events) == ["Half an "]
+    message = failure(events)
+    assert "sends what is no answer" in message
+    assert "\x1b" not in message
+
+
+def test_chunks_that_lack_what_they_should_have() -> None:
+    odd = [{}, {"choices": None}, {"choices": [None, 3, {}]}, {"choices": [{"index": "x"}]}]
+    odd += [{"choices": [{"index": 99, "delta": {"content": "?"}}]}, {"usage": []}]
+
+    def script(asked: Asked, wire: Wire) -> None:
+        wire.start()
+        for document in odd:
+            wire.event(document)
+        wire.raw(b": a comment\r\n\r\nevent: x\r\nid: 7\r\n")
+        wire.say("Fine")
+        wire.done()  # without a finish reason
+
+    with talking(script) as (_, backend):
+        events = ask(backend)
+    assert texts(events) == ["Fine"]
+    assert of(Finished, events)
+
+
+def test_a_line_without_an_end() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        wire.start()
+        wire.say("Half an ")
+        for _ in range(1000):
+            if wire._hung_up.is_set():
+                break
+            wire.raw(b"x" * (1 << 20))
+
+    with talking(script) as (server, backend):
+        events = ask(backend)
+        assert server.hung_up.wait(10)
+    assert texts(events) == ["Half an "]
+    assert "does not end" in failure(events)
+
+
+def test_a_stall() -> None:
+    with talking(endless, limits=Limits(first_s=5, idle_s=0.3)) as (server, backend):
+        events = ask(backend)
+        assert server.hung_up.wait(5)
+    assert texts(events) == ["So "]
+    assert "has sent nothing for" in failure(events)
+
+
+def test_silence_from_the_beginning() -> None:
+    with talking(lambda asked, wire: wire.hold(), limits=Limits(first_s=0.3)) as (_, backend):  # type: ignore[arg-type,return-value]
+        assert "does not answer" in failure(ask(backend))
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "line"),
+    [
+        (401, {"error": {"message": "no"}}, "wants a key"),
+        (404, {"error": {"message": "The model `tiny` does not exist."}}, "`tiny` does not exist"),
+        (429, {"error": {"message": "Slow down"}}, "too much to do (429): Slow down"),
+        (500, {"detail": "broken"}, "failed (500): broken"),
+        (503, "<html>down</html>", "failed (503)"),
+        (418, {}, "refuses the request (418)"),
+    ],
+)
+def test_a_refusal_is_said_in_a_line(status: int, document: object, line: str) -> None:
+    with talking(lambda asked, wire: wire.json(status, document)) as (_, backend):
+        events = ask(backend)
+    assert line in failure(events)
+    assert not of(Started, events), "nothing was answered: the message comes back"
+
+
+def test_a_busy_server_is_asked_again_when_it_says() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        if len(server.posts) == 1:
+            wire.json(429, {"error": "busy"}, Retry_After="0.1")
+        else:
+            talk("Now")(asked, wire)
+
+    with talking(script) as (server, backend):
+        assert texts(ask(backend)) == ["Now"]
+
+
+def test_a_long_wait_is_left_to_the_user() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        wire.json(429, {"error": "busy"}, Retry_After="3600")
+
+    with talking(script) as (server, backend):
+        assert "again in 3600 s" in failure(ask(backend))
+    assert len(server.posts) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {
+            "message": "This model's maximum context length is 2048 tokens. However, you requested"
+            " 3000 tokens (2900 in the messages, 100 in the completion)."
+        },
+        {"message": "exceeds the available context size", "n_prompt_tokens": 2900, "n_ctx": 2048},
+    ],
+)
+def test_a_conversation_that_does_not_fit(error: dict) -> None:
+    with talking(lambda asked, wire: wire.json(400, {"error": error})) as (_, backend):
+        events = ask(backend, "x" * 100, history=(Exchange("y" * 300, None, "z" * 600),))
+    (overflowed,) = of(Overflowed, events)
+    assert (overflowed.prompt_tokens, overflowed.limit) == (2900, 2048)
+    assert overflowed.sizes == (2610, 290)
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    backend = ServerBackend()
+    backend.send(Load("", server=f"127.0.0.1:{port}"))
+    message = failure(until(backend, Failed))
+    backend.close()
+    assert f"no connection to 127.0.0.1:{port}" in message
+
+
+def test_tls_where_there_is_none() -> None:
+    with SseServer(talk("Hi")) as server:
+        backend = ServerBackend()
+        backend.send(Load("", server=server.url.replace("http:", "https:")))
+        message = failure(until(backend, Failed))
+        backend.close()
+    assert "TLS with" in message
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "http://", "http://user:secret@host", "::::", "http://[", ""]
+)
+def test_an_address_that_is_none(url: str) -> None:
+    backend = ServerBackend()
+    backend.send(Load("", server=url))
+    message = failure(until(backend, Failed))
+    backend.close()
+    assert "secret" not in message
+
+
+def test_after_a_fault_the_next_message_is_answered() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        if len(server.posts) == 1:
+            wire.json(500, {})
+        else:
+            talk("Now")(asked, wire)
+
+    with talking(script) as (server, backend):
+        failure(ask(backend))
+        assert texts(ask(backend)) == ["Now"]
+
+
+# The key.
+
+
+def test_the_key_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-very-secret")
+
+    def script(asked: Asked, wire: Wire) -> None:
+        wire.json(401, {"error": {"message": f"Incorrect key: {asked.headers['Authorization']}"}})
+
+    with SseServer(script) as server:
+        backend = ServerBackend()
+        backend.send(Load("", server=server.url, key_env="MY_KEY"))
+        events = until(backend, Ready)
+        events += ask(backend)
+        backend.close()
+    assert server.asked[-1].headers["Authorization"] == "Bearer sk-very-secret"
+    assert "refuses the key (401)" in failure(events)
+    assert "sk-very-secret" not in repr(events) + repr(backend)
+
+
+def test_a_variable_that_is_not_set_is_named() -> None:
+    backend = ServerBackend()
+    backend.send(Load("", server="localhost:1", key_env="NOT_SET_HERE"))
+    assert "NOT_SET_HERE is not set" in failure(until(backend, Failed))
+    backend.close()
+
+
+# Models.
+
+
+def test_the_first_model_is_taken_where_none_is_named() -> None:
+    models = {"data": [{"id": "b", "owned_by": "vllm", "max_model_len": 4096}, {"id": "a"}]}
+    with talking(talk("Hi"), models=models) as (server, backend):
+        ask(backend)
+        assert server.posts[0]["model"] == "b"
+    with talking(talk("Hi"), models=models, name="a") as (server, backend):
+        ask(backend)
+        assert server.posts[0]["model"] == "a"
+
+
+def test_closing_while_an_answer_runs() -> None:
+    with talking(endless) as (server, backend):
+        backend.send(Ask(1, "Hello?", params=PLAIN, tools=False))
+        until(backend, Stepped)
+        backend.close()
+        assert server.hung_up.wait(5)
+        backend.close()
