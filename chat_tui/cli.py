@@ -15,6 +15,7 @@ import typer
 from chat_tui import __version__
 from chat_tui.bench import bench
 from chat_tui.models import models
+from chat_tui.sessions_cli import export, import_, sessions
 from chat_tui.settings import MAX_SAMPLES, Settings
 
 app = typer.Typer(
@@ -29,6 +30,9 @@ app = typer.Typer(
 
 app.command()(bench)
 app.add_typer(models)
+app.add_typer(sessions)
+app.command()(export)
+app.command("import")(import_)
 
 _DEFAULTS = Settings()
 _USAGE_ERROR = cast("type[typer.BadParameter]", typer.BadParameter.__base__)

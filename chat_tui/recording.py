@@ -31,11 +31,12 @@ from chat_tui.session import Session, title_of
 from chat_tui.store import Store, StoreError
 from chat_tui.tree import Answer, Prompt
 from chat_tui.turn import RunningTurn
+from engine.errors import EngineError
 from engine.messages import TokenScore
 
 PERIOD_S = 1.0
 RETRY_S = 30.0
-_CLOSING_S = 5.0
+_CLOSING_S = 20.0
 
 
 class Recorded(Protocol):
@@ -227,6 +228,28 @@ class Recorder:
         )
 
 
+def save(session: Session, path: Path | None = None) -> int:
+    """Write a whole session at once, as a new one; returns its number.
+
+    Raises:
+        StoreError: it could not be written.
+    """
+    session.id, session.revision = None, 0
+    recorder = Recorder(path, today=lambda: session.updated or time.time())
+    recorder.session = session
+    shown = session.shown.id if session.shown is not None else None
+    batch = recorder._batch(session.conversation, shown)
+    if batch is None:
+        raise StoreError("There is nothing in it to be saved.")
+    writer = recorder._writer
+    try:
+        return writer.write(batch)
+    except sqlite3.Error as error:
+        raise StoreError(f"It cannot be saved: {error}.") from error
+    finally:
+        writer.close()
+
+
 def _state(answer: Answer) -> tuple[object, ...]:
     """Changes whenever an answer does."""
     return len(answer.tokens), len(answer.text), answer.reason, answer.closing, len(answer.scores)
@@ -254,21 +277,23 @@ class _Writer:
     def run(self) -> None:
         while (batch := self._batches.get()) is not None:
             try:
-                self._write(batch)
+                self.write(batch)
             except _Diverged:
                 batch.session.id, batch.session.revision = None, 0
                 self._news.put((batch.session, ""))
-            except (sqlite3.Error, StoreError) as error:
-                text = str(error)
-                if not isinstance(error, StoreError):
-                    text = f"The conversation is not being saved: {text}."
+            except (sqlite3.Error, EngineError, ValueError) as error:
+                text = f"The conversation is not being saved: {str(error).rstrip('.')}."
                 self._prompts.clear()
                 self._models.clear()
                 self._news.put((batch.session, text))
+        self.close()
+
+    def close(self) -> None:
         if self._store is not None:
             self._store.close()
 
-    def _write(self, batch: _Batch) -> None:
+    def write(self, batch: _Batch) -> int:
+        """One transaction; the session's number."""
         if self._store is None:
             self._store = Store.open(self._path)
         store, session = self._store, batch.session
@@ -289,6 +314,7 @@ class _Writer:
                     )
         session.revision += session.id is not None
         session.id = number
+        return number
 
     def _session(self, connection: sqlite3.Connection, batch: _Batch) -> int:
         session = batch.session

@@ -277,7 +277,7 @@ def test_words_are_found_in_titles_messages_and_answers(kept: Kept) -> None:
 
         assert found("fox") == [1]
         assert found("rose the") == [1]
-        assert found("GRUSSE") == found("grüße") == [2] or found("grüße") == [2]
+        assert found("GRÜ") == found("grüße") == [2]
         assert found("世界") == [2]
         assert found("100%") == [2]
         assert found('"') == found("zebra") == found("") == []

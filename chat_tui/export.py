@@ -1,0 +1,171 @@
+"""A session in the formats of others: to read, to analyse, to train on.
+
+    write(session, "dpo")          # the text of the file
+
+- `md`: the path, as a page of Markdown.
+- `json`: the whole tree, to be imported again (`document.py`); `html`: a page (`page.py`).
+- `jsonl`: one line per answer, with the messages before it.
+- `dpo`: one line per pair of a picked answer and one that was not, in TRL's conversational
+  preference format: `prompt`, `chosen` and `rejected` are lists of messages.
+- `kto`: one line per answer of a turn that has a pick: `prompt`, `completion`, `label`.
+
+Preferences are those of the tree, whatever path is looked at: of each turn the pick that was made
+last and not taken back. An answer is no alternative to itself: what says the same as the picked
+one, is where that began from, or says nothing at all, makes no pair.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timezone
+
+from chat_tui.conversation import Conversation
+from chat_tui.document import to_json
+from chat_tui.page import to_html
+from chat_tui.session import Session
+from chat_tui.tree import Answer, Pick, Tree, Turn
+
+Message = dict[str, str]
+
+
+def write(session: Session, kind: str) -> str:
+    """The session as `kind`, one of `FORMATS`."""
+    return FORMATS[kind](session)
+
+
+def _markdown(session: Session) -> str:
+    parts = [f"# {' '.join(session.title.split())}"]
+    if session.created:
+        began = datetime.fromtimestamp(session.created, timezone.utc)
+        parts.append(f"*{began:%Y-%m-%d %H:%M} UTC*")
+    path = list(session.conversation.path)
+    for pick in path:
+        parts += ["**You**", pick.user, f"**{pick.answer.model.name}** ({pick.caption})"]
+        parts.append(pick.answer.text)
+    if session.shown is not None:
+        parts += ["**You**", session.shown.user]
+        for place, answer in enumerate(session.shown.answers, 1):
+            parts += [f"**{answer.model.name}, answer {place}**", answer.text]
+    return "\n\n".join(parts) + "\n"
+
+
+def _answers(session: Session) -> str:
+    tree = session.conversation.tree
+    return _lines(
+        {
+            "turn": turn.id,
+            "answer": answer.id,
+            "parent": turn.parent,
+            "picked": answer.id == turn.picked,
+            "messages": [*_before(tree, turn, answer), _said(answer)],
+            **_facts(answer),
+            "prompt_tokens": _prompt_tokens(tree, turn, answer),
+        }
+        for turn in tree.turns.values()
+        for answer in turn.answers
+    )
+
+
+def _pairs(session: Session) -> str:
+    tree = session.conversation.tree
+    return _lines(
+        {
+            "prompt": _before(tree, turn, chosen),
+            "chosen": [_said(chosen)],
+            "rejected": [_said(rejected)],
+            **{f"chosen_{name}": value for name, value in _facts(chosen).items()},
+            **{f"rejected_{name}": value for name, value in _facts(rejected).items()},
+            "prompt_tokens": _prompt_tokens(tree, turn, chosen),
+        }
+        for turn, chosen in _picks(tree)
+        for rejected in turn.answers
+        if _rivals(tree, chosen, rejected)
+    )
+
+
+def _labels(session: Session) -> str:
+    tree = session.conversation.tree
+    return _lines(
+        {
+            "prompt": _before(tree, turn, answer),
+            "completion": [_said(answer)],
+            "label": answer is chosen,
+            **_facts(answer),
+            "prompt_tokens": _prompt_tokens(tree, turn, answer),
+        }
+        for turn, chosen in _picks(tree)
+        for answer in turn.answers
+        if answer is chosen or _rivals(tree, chosen, answer)
+    )
+
+
+FORMATS: dict[str, Callable[[Session], str]] = {
+    "md": _markdown,
+    "json": to_json,
+    "jsonl": _answers,
+    "dpo": _pairs,
+    "kto": _labels,
+    "html": to_html,
+}
+
+
+def _picks(tree: Tree) -> Iterator[tuple[Turn, Answer]]:
+    """The turns where one answer was preferred to another."""
+    for turn in tree.turns.values():
+        if turn.picked is not None and len(turn.answers) > 1:
+            chosen = tree.answers[turn.picked]
+            if chosen.text:
+                yield turn, chosen
+
+
+def _rivals(tree: Tree, chosen: Answer, other: Answer) -> bool:
+    """Whether picking `chosen` said something about `other`."""
+    if other is chosen or not other.text or other.text == chosen.text:
+        return False
+    ancestor: int | None = chosen.source
+    while ancestor is not None and ancestor in tree.answers:
+        source = tree.answers[ancestor]
+        if source is other and chosen.text.startswith(other.text):
+            return False  # it was continued, not turned down
+        ancestor = source.source
+    return True
+
+
+def _before(tree: Tree, turn: Turn, answer: Answer) -> list[Message]:
+    """The messages that the model was shown before it wrote `answer`."""
+    messages = [{"role": "system", "content": answer.prompt.system}] if answer.prompt.system else []
+    for pick in _path(tree, turn)[answer.prompt.dropped :]:
+        messages += [{"role": "user", "content": pick.user}, _said(pick.answer)]
+    return [*messages, {"role": "user", "content": turn.user}]
+
+
+def _prompt_tokens(tree: Tree, turn: Turn, answer: Answer) -> list[int]:
+    before = Conversation(tree, tree.parent(turn))
+    return list(before.prompt_tokens(answer.prompt))
+
+
+def _path(tree: Tree, turn: Turn) -> list[Pick]:
+    return tree.path(tree.parent(turn))
+
+
+def _said(answer: Answer) -> Message:
+    return {"role": "assistant", "content": answer.text}
+
+
+def _facts(answer: Answer) -> dict[str, object]:
+    """What is ours beside the text."""
+    return {
+        "tokens": answer.tokens,
+        "mask": answer.mask,
+        "given": answer.given,
+        "seed": answer.seed,
+        "temperature": answer.temperature,
+        "top_k": answer.top_k,
+        "model": answer.model.name,
+        "finish_reason": answer.reason,
+    }
+
+
+def _lines(rows: Iterable[dict[str, object]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
