@@ -18,7 +18,7 @@ import transformers
 from engine import LoadedModel, load_model
 from engine.loading import converted, gguf_model
 from engine.paths import cache_dir
-from tests.engine.test_families import SIZES, TOKENS
+from tests.engine.test_families import SIZES, TOKENS, in_steps
 from tests.engine.tiny_models import build, write_gguf
 
 
@@ -53,6 +53,7 @@ def test_the_second_start_does_not_read_the_model(path: Path, monkeypatch) -> No
     monkeypatch.setattr(gguf_model, "read_gguf", refuse_to_read)
     second = load(path)
     assert torch.equal(first.logits(TOKENS), second.logits(TOKENS))
+    assert torch.equal(in_steps(first), in_steps(second))
     assert first.info == second.info
     assert first.chat_format.stop_tokens == second.chat_format.stop_tokens
     assert first.tokenizer.encode("the thing") == second.tokenizer.encode("the thing")
@@ -156,6 +157,7 @@ def test_a_big_model_keeps_no_second_copy_of_its_weights(path: Path, monkeypatch
     assert without.info == with_copy.info
     p, q = (loaded.logits(TOKENS).log_softmax(-1) for loaded in (with_copy, without))
     assert float((p.exp() * (p - q)).sum(-1).mean()) < 0.01
+    assert torch.equal(in_steps(with_copy), in_steps(without))
 
 
 _MEASURE = """
@@ -163,9 +165,10 @@ import sys, time, resource, torch
 import engine.load
 from engine import chat_format, tokenizer
 base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-start = time.perf_counter()
+start = time.perf_counter(), time.process_time()
 loaded = engine.load.load_model(sys.argv[1], device="cpu")
-seconds = time.perf_counter() - start
+# Of wall and processor, the smaller: a machine that is busy with other things is not slow.
+seconds = min(time.perf_counter() - start[0], time.process_time() - start[1])
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base
 print(seconds, peak * 1024)
 """

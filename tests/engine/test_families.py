@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import gguf
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -112,6 +114,17 @@ def load(path: Path, **options: Any) -> LoadedModel:
     return load_model(str(path), device="cpu", **options)
 
 
+@torch.inference_mode()
+def in_steps(loaded: LoadedModel) -> torch.Tensor:
+    """The logits of TOKENS two at a time, narrow enough for the integer kernels."""
+    cache = loaded.model.new_cache(1, len(TOKENS))
+    steps = [
+        loaded.model.forward(torch.tensor([TOKENS[at : at + 2]]), cache, all_positions=True)[0]
+        for at in range(0, len(TOKENS), 2)
+    ]
+    return torch.cat(steps)
+
+
 FORMS = [
     pytest.param(name, form, id=f"{name}-{form}")
     for name, (architecture, _) in CONFIGS.items()
@@ -191,8 +204,9 @@ def test_quantised_files_keep_their_bits_and_their_values(tmp_path, name, types)
     )
     packed = load(path)
     assert packed.info.dtype == types
-    p, q = expected.log_softmax(-1), packed.logits(TOKENS).log_softmax(-1)
-    assert float((p.exp() * (p - q)).sum(-1).mean()) < 0.01
+    p = expected.log_softmax(-1)
+    for logits in (packed.logits(TOKENS), in_steps(packed)):
+        assert float((p.exp() * (p - logits.log_softmax(-1))).sum(-1).mean()) < 0.01
     if types.startswith("Q4"):
         dense = packed.model.shape.n_layer * 64 * (64 * 4 + 96 * 3) * 2
         assert packed.info.weight_bytes < dense
@@ -206,15 +220,60 @@ def test_a_mixture_of_types_is_stacked(tmp_path):
     path = tmp_path / "model.gguf"
     write_gguf(model, path, architecture, lambda tensor: q8 if "attn_v" in tensor else q4)
     exact, packed = load(path, dtype="float32"), load(path)
-    p, q = (loaded.logits(TOKENS).log_softmax(-1) for loaded in (exact, packed))
+    p, q = exact.logits(TOKENS).log_softmax(-1), in_steps(packed).log_softmax(-1)
     assert float((p.exp() * (p - q)).sum(-1).mean()) < 0.01
     assert packed.info.dtype == "Q4_0, Q8_0"
 
 
+def test_the_k_types_that_q4_k_m_files_are_made_of(tmp_path):
+    """Q4_K stays in 4 bits beside Q6_K. The `gguf` package cannot make such blocks, so they are
+    random."""
+    random = np.random.default_rng(0)
+    sizes = {**SIZES, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
+    model = build(transformers.LlamaConfig(**sizes, tie_word_embeddings=True))
+    halves = {"Q4_K": (0, 2), "Q6_K": (208,)}
+
+    def blocks(kind: gguf.GGMLQuantizationType, shape: tuple[int, int]) -> np.ndarray:
+        weights, size = gguf.GGML_QUANT_SIZES[kind]
+        rows = random.integers(0, 256, (shape[0], shape[1] // weights, size), np.uint8)
+        for at in halves[kind.name]:
+            scale = np.array([3e-4 if kind.name == "Q6_K" else 1e-3], np.float16)
+            rows[..., at : at + 2] = scale.view(np.uint8)
+        return rows.reshape(shape[0], -1)
+
+    def kind_of(name: str) -> gguf.GGMLQuantizationType:
+        six = "attn_v" in name or "ffn_down" in name or "token_embd" in name
+        return gguf.GGMLQuantizationType.Q6_K if six else gguf.GGMLQuantizationType.Q4_K
+
+    path = tmp_path / "model.gguf"
+    with mock.patch.object(gguf.quants, "quantize", lambda value, kind: blocks(kind, value.shape)):
+        write_gguf(model, path, "llama", kind_of)
+    exact, packed = load(path, dtype="float32"), load(path)
+    assert packed.info.dtype == "Q4_K, Q6_K"
+    plain = load(path, dtype="bfloat16")
+    expected = exact.logits(TOKENS)
+
+    def error(loaded: LoadedModel) -> float:
+        return float((in_steps(loaded) - expected).norm() / expected.norm())
+
+    assert error(packed) < 1.5 * error(plain) < 0.3
+    block = packed.model.weights.blocks[0]  # type: ignore[attr-defined]
+    assert [type(part).__name__ for part in block.qkv.parts] == ["Int4Linear", "DenseLinear"]
+    assert type(block.gate_up).__name__ == "Int4Linear"
+    assert type(packed.model.weights.head).__name__ == "Int8Linear"  # type: ignore[attr-defined]
+    # One matrix serves as the embedding and, for wide inputs, as the head.
+    weights = packed.model.weights  # type: ignore[attr-defined]
+    assert weights.head.dense.data_ptr() == weights.embedding.data_ptr()
+
+
 def test_of_a_model_with_images_the_text_part_is_loaded(tmp_path):
     vision = {
-        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
-        "num_attention_heads": 2, "image_size": 28, "patch_size": 14,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
     }
     config = transformers.Gemma3Config(
         text_config=CONFIGS["gemma3"][1].to_dict(),
