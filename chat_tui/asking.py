@@ -31,6 +31,7 @@ from chat_tui.effects import (
     Prefilled,
     Returned,
     RowEnded,
+    ScoresCame,
     Told,
     Withdrawn,
 )
@@ -51,6 +52,7 @@ from engine.messages import (
     Prefilling,
     Ready,
     RowFinished,
+    Scored,
     Started,
     Stepped,
 )
@@ -102,6 +104,7 @@ class Asking:
         self._clock = clock
         self._asks = 0
         self._loads = 0
+        self._scoring: set[int] = set()
         self._effects: list[Effect] = []
         self._back: tuple[Answer | None, Turn | None] | None = None  # where an edit came from
         self.stopped = False
@@ -123,6 +126,8 @@ class Asking:
     @property
     def pace(self) -> Pace:
         """How often something new can be expected."""
+        if self._scoring:
+            return "waiting"
         if self.turn is not None and self.running:
             return "waiting" if self.turn.first_at is None else "running"
         return "running" if self.phase == "loading" else "idle"
@@ -147,8 +152,14 @@ class Asking:
             case Died():
                 self._loads, self.phase, self.loading, self.stopped = 0, "absent", None, True
                 self._lose(event.reason)
+                for ask in sorted(self._scoring):
+                    self._scored(ScoresCame(ask, problem=event.reason))
             case Failed(ask=None):
                 self._load_failed(event)
+            case Failed(ask=int(ask), message=problem) if ask in self._scoring:
+                self._scored(ScoresCame(ask, problem=problem))
+            case Scored():
+                self._scored(ScoresCame(event.ask, event.scores))
             case _:
                 # A turn that was given up (by /new) may still have events on their way.
                 if self.turn is not None and event.ask == self.turn.ask:
@@ -189,6 +200,10 @@ class Asking:
                 self._effects.append(self.overflow)
             case Failed():
                 self._lose(event.message)
+
+    def _scored(self, came: ScoresCame) -> None:
+        self._scoring.discard(came.ask)
+        self._effects.append(came)
 
     def _started(self, turn: RunningTurn, event: Started) -> None:
         assert self.model is not None  # nothing is asked before `Ready`

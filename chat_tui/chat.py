@@ -8,13 +8,14 @@ it is in the tree, in `queue`, or comes back as `Returned`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from chat_tui.asking import PATIENCE_S, Asking
+from chat_tui.asking import ALTERNATIVES, PATIENCE_S, Asking
 from chat_tui.conversation import Conversation
 from chat_tui.effects import Cleared, Picked, Returned
 from chat_tui.tree import Answer, Beginning, Turn
-from engine.messages import Cancel, Died
+from engine.messages import Cancel, Died, Score
 
 GROWING = "The answers are still growing: Esc stops them."
 
@@ -64,11 +65,7 @@ class Chat(Asking):
 
     def open(self, conversation: Conversation, shown: Turn | None = None) -> None:
         """Go on with another conversation, where `shown` is without a pick, if any is."""
-        self.stop()
-        turn = self.turn
-        if turn is not None and not turn.over:
-            turn.end()
-            self._forget_empty(turn)
+        self.leave()
         self._return_queue()
         self.turn = self.last = self.overflow = self._back = None
         self.conversation = conversation
@@ -77,6 +74,14 @@ class Chat(Asking):
             self._show(shown)
         elif conversation.path:
             self._moved()
+
+    def leave(self) -> None:
+        """End what grows, as it stands now."""
+        self.stop()
+        turn = self.turn
+        if turn is not None and not turn.over:
+            turn.end()
+            self._forget_empty(turn)
 
     def change(self, field: str, value: object) -> None:
         """Replace one field of the settings."""
@@ -152,6 +157,18 @@ class Chat(Asking):
         self.conversation.go(answer)
         self.turn = None
         return self._moved()
+
+    # Looking closer.
+
+    def score(self, tokens: Sequence[int], start: int) -> int | None:
+        """What does the model think of these tokens, from place `start` on? `ScoresCame` answers
+        with the number returned here. None: there is no model to ask."""
+        if self.phase != "ready":
+            return None
+        ask = self._next_ask()
+        self._scoring.add(ask)
+        self._backend.send(Score(ask, tuple(tokens), max(start, 1), ALTERNATIVES))
+        return ask
 
     # Growing the tree.
 

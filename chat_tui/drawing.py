@@ -96,7 +96,7 @@ class Stage:
     def _begin(self, turn: RunningTurn) -> None:
         # The answers may have grown since: what came in the meantime is drawn by later effects.
         for pane, answer in zip(self.grid.panes[turn.first :], turn.own, strict=True):
-            pane.begin(answer.beginning(answer.given))
+            pane.begin(answer, answer.beginning(answer.given))
 
     def _show(self, turn: RunningTurn, focused: int) -> None:
         """The answers of a turn that was answered before."""

@@ -10,7 +10,7 @@ from typing import Literal
 
 from chat_tui.tree import Pick
 from chat_tui.turn import RunningTurn
-from engine.messages import FinishReason, ToolCall
+from engine.messages import FinishReason, TokenScore, ToolCall
 
 Kind = Literal["info", "warning", "error"]
 
@@ -118,6 +118,16 @@ class Told:
 
 
 @dataclass(frozen=True)
+class ScoresCame:
+    """What the model thinks of tokens that it was shown (`Chat.score` gave the number); or why it
+    was not asked."""
+
+    ask: int
+    scores: tuple[TokenScore, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Overflow:
     """A prompt that does not fit; `drop` oldest turns would make it fit, None says that none do."""
 
@@ -142,5 +152,6 @@ Effect = (
     | Returned
     | Noted
     | Told
+    | ScoresCame
     | Overflow
 )

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from chat_tui.rendering.blocks import Block, blocks
 from chat_tui.rendering.insets import Insets, Span, place
 from chat_tui.rendering.palette import Palette
-from chat_tui.rendering.wrap import Line
+from chat_tui.rendering.wrap import Line, Run
 from engine.messages import ToolCall
 
 
@@ -36,6 +36,7 @@ class Flow:
         self.calls: dict[int, ToolCall] = dict(enumerate(calls))
         self.forced: list[Span] = list(forced)
         self.closed = closed
+        self._parting: Span | None = None
         self._lines: list[Line] = []
         self._drawn_for: tuple[int, Palette] | None = None
         self._start = 0  # of the open block in `text`
@@ -56,6 +57,16 @@ class Flow:
         if call.start < self._start:
             self._drawn_for = None
 
+    def part(self, token: Span | None) -> bool:
+        """Mark the token with these characters as the one where this text parts from others, and
+        draw what stands before it faintly, which they share. None: draw all of it as ever. Returns
+        whether that changes anything."""
+        if token == self._parting:
+            return False
+        self._parting = token
+        self._drawn_for = None
+        return True
+
     def close(self) -> None:
         self.closed = True
 
@@ -72,7 +83,7 @@ class Flow:
             self._start, self._settled, self._spaced = 0, 0, False
         before = self._lines[self._settled :]
         self.changed_from = self._settled
-        insets = place(self.text, self.calls.values(), self.forced, self._start)
+        insets = place(self.text, self.calls.values(), self.forced, self._start, self._parting)
         del self._lines[self._settled :]
         found = list(blocks(insets.text, final=self.closed, spaced=self._spaced))
         for block in found[:-1]:
@@ -99,4 +110,26 @@ class Flow:
         )  # 70 ms that the first frame can do without
 
         source = insets.text[block.start : block.end]
-        self._lines += markdown(source, insets, width, palette, growing=growing)
+        lines = markdown(source, insets, width, palette, growing=growing)
+        if self._parting is not None:
+            start = self._start + insets.raw_length(block.start)
+            end = self._start + insets.raw_length(block.end)
+            lines = self._shaded(lines, start, end, palette)
+        self._lines += lines
+
+    def _shaded(self, lines: list[Line], start: int, end: int, palette: Palette) -> list[Line]:
+        """The lines of `text[start:end]`, faint as far as they are shared."""
+        assert self._parting is not None
+        parting = self._parting[0]
+        if start > parting:
+            return lines
+        shared = True
+        shaded: list[Line] = []
+        for line in lines:
+            runs: list[Run] = []
+            for text, style in line.runs:
+                # Where the mark is not found, it is in markers that became styles.
+                shared = shared and style is not palette.parting
+                runs.append((text, style + palette.faint if shared else style))
+            shaded.append(Line(runs, line.joint, line.frame, line.lead))
+        return lines if shared and end > parting else shaded

@@ -79,6 +79,7 @@ class Palette:
     special: Style
     given: Style
     blurred: Style
+    parting: Style
 
     @classmethod
     def of(cls, app: App[object]) -> Palette:
@@ -180,6 +181,7 @@ def _palette(values: tuple[str, ...], dark: bool, no_color: bool) -> Palette:
         sign=Style(dim=True) if terminal_colors else ink(foreground, 0.45),
         special=ink(colors["text-accent"], attributes="bold"),
         given=ink(colors["text-primary"], attributes="italic underline"),
+        parting=ink(colors["text-warning"], attributes="bold reverse"),
         blurred=ink(colors["text-primary"], attributes="bold") + on(colors["primary"], 0.35),
     )
 

@@ -26,6 +26,7 @@ from chat_tui.scores import LEVELS, Scored, Surprise
 from chat_tui.widgets.heading import Heading, key_line
 from chat_tui.widgets.token_panel import About, TokenPanel
 from chat_tui.widgets.tokens import TokenView
+from engine.messages import TokenScore
 
 WIDE = 110  # cells from which the panel stands beside the text
 _READS_PER_SECOND = 8
@@ -43,7 +44,8 @@ class Subject:
         sampling: the distribution that it was sampled from, in words; "" where it was not.
         answer: its number in the tree, by which it can be forked; None where it cannot be.
         missing: why there are no scores, where there are none.
-        start: where the cursor begins.
+        whole: all ids that stand before and in it, and where it begins, for the model to score;
+            None where it cannot be asked.
     """
 
     title: str
@@ -51,7 +53,7 @@ class Subject:
     sampling: str = ""
     answer: int | None = None
     missing: str = _NO_SCORES
-    start: int = 0
+    whole: Callable[[], tuple[Sequence[int], int]] | None = None
 
 
 class TokenScreen(Screen[None]):
@@ -94,10 +96,11 @@ class TokenScreen(Screen[None]):
 
     @dataclass
     class Wanted(Message):
-        """The scores of a text are wanted; `screen.put(place, tokens)` gives them."""
+        """The scores of a text are wanted: `screen.put(place, scores)` gives them."""
 
         screen: TokenScreen
         place: int
+        subject: Subject
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,i", "close", "Close"),
@@ -120,6 +123,7 @@ class TokenScreen(Screen[None]):
         self._before = shown  # the answer that was shown before the prompt
         self._put: dict[int, list[Scored]] = {}  # scores that were asked for
         self._asked: set[int] = set()
+        self._problems: dict[int, str] = {}
         self._surprise = Surprise()
 
     @property
@@ -141,19 +145,24 @@ class TokenScreen(Screen[None]):
         self.panel = self.query_one(TokenPanel)
         self.input = self.query_one(Input)
         self.view.focus()
-        self._show(self.shown, self.subject.start)
+        self._show(self.shown, 0)
         self.set_interval(1 / _READS_PER_SECOND, self._read)
         self.app.theme_changed_signal.subscribe(self, lambda _: self._tell())
 
-    def put(self, place: int, tokens: Sequence[Scored], missing: str = "") -> None:
-        """The tokens of a text with the scores that were asked for; or why there are none."""
+    def put(self, place: int, scores: Sequence[TokenScore], problem: str = "") -> None:
+        """The scores that were asked for, of the last tokens of a text; or why there are none."""
         self._asked.discard(place)
-        if tokens:
-            self._put[place] = list(tokens)
+        if problem:
+            self._problems[place] = problem
+        else:
+            tokens = list(self.subjects[place].read(0))
+            first = len(tokens) - len(scores)
+            self._put[place] = tokens[:first] + [
+                Scored(score.token, score.piece, token.forced, score)
+                for token, score in zip(tokens[first:], scores, strict=True)
+            ]
         if place == self.shown:
             self._show(place, None)
-        if missing:
-            self.notify(missing, severity="warning", markup=False)
 
     # What is shown
 
@@ -164,7 +173,7 @@ class TokenScreen(Screen[None]):
         tokens = self._put.get(place) or self.subject.read(0)
         self._surprise = Surprise.of(tokens)
         self.view.show(tokens, cursor)
-        if place >= self._answers and place not in self._put:
+        if place >= self._answers and place not in self._put and place not in self._problems:
             self.action_score()
         self._tell()
 
@@ -202,8 +211,13 @@ class TokenScreen(Screen[None]):
             len(tokens),
             self.subject.sampling,
             char=_character(tokens, place),
-            missing=_SCORING if self.shown in self._asked else self.subject.missing,
+            missing=self._missing(),
         )
+
+    def _missing(self) -> str:
+        if self.shown in self._asked:
+            return _SCORING
+        return self._problems.get(self.shown, self.subject.missing)
 
     def _tell_heading(self) -> None:
         palette = Palette.of(self.app)
@@ -237,7 +251,7 @@ class TokenScreen(Screen[None]):
                 keys.append(("p", "answer" if self.shown >= self._answers else "prompt"))
             if self._answers > 1:
                 keys.append((f"1–{min(self._answers, 9)}", "other answers"))
-            if self.subject.missing and not self._surprise.surprisals:
+            if self.subject.whole is not None and not self._surprise.surprisals:
                 keys.insert(2, ("s", "score it"))
             keys.append(("Esc", "closes"))
         self.keys.content = key_line(keys, self.size.width - 2, palette)
@@ -262,13 +276,16 @@ class TokenScreen(Screen[None]):
         if len(self.subjects) == self._answers:
             return
         there = self._before if self.shown >= self._answers else self._answers
-        self._show(there, self.subjects[there].start)
+        self._show(there, 0)
 
     def action_score(self) -> None:
-        if self.shown not in self._asked and not self._surprise.surprisals:
-            self._asked.add(self.shown)
-            self.post_message(self.Wanted(self, self.shown))
-            self._tell()
+        """Ask for scores that are missing; of an answer, once it has ended."""
+        place, subject = self.shown, self.subject
+        if subject.whole is None or place in self._asked or self._surprise.surprisals:
+            return
+        self._asked.add(place)
+        self.post_message(self.Wanted(self, place, subject))
+        self._tell()
 
     def action_type(self) -> None:
         if self.subject.answer is None or not self.view.tokens:
@@ -294,7 +311,6 @@ class TokenScreen(Screen[None]):
     def _fork(self, instead: int | str) -> None:
         if self.subject.answer is not None:
             self.post_message(self.Fork(self.subject.answer, self.view.cursor, instead))
-            self.dismiss()
 
 
 def _legends(palette: Palette) -> Iterator[Text]:

@@ -85,7 +85,7 @@ class TreeScreen(Screen[None]):
         answer: Answer
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,ctrl+t", "dismiss", "Close"),
+        Binding("escape,q", "dismiss", "Close"),
         Binding("i", "inspect", "The tokens of this answer"),
         Binding("minus", "fold_all(True)", "Fold everything"),
         Binding("plus", "fold_all(False)", "Unfold everything"),

@@ -26,6 +26,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from chat_tui.rendering import warm_up
+from chat_tui.scores import first_difference
 from chat_tui.widgets.keys import BRANCHING
 from chat_tui.widgets.pane import Pane
 from chat_tui.widgets.strip import StateStrip
@@ -59,10 +60,12 @@ class CompareGrid(Widget):
         Binding("up,k", "move('up')", "Answer above, else scroll", show=False),
         Binding("down,j", "move('down')", "Answer below, else scroll", show=False),
         Binding("z", "zoom", "Zoom the focused answer, or all again"),
+        Binding("d", "part", "Mark where the answers part, or no longer"),
         *BRANCHING,
     ]
 
     zoomed: reactive[bool] = reactive(False)
+    parting: reactive[bool] = reactive(False)
     focused_index: reactive[int] = reactive(0)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
@@ -116,6 +119,8 @@ class CompareGrid(Widget):
 
     def paint(self) -> None:
         """Draw what came since the last time. What is not in view costs nothing."""
+        if self.parting:
+            self._part()
         for pane in self.panes:
             pane.paint()
         self.strip.show(self.panes, self.focused_index)
@@ -142,6 +147,23 @@ class CompareGrid(Widget):
             yield pane, laid_out.tiles[pane.index]
 
     # What changes it
+
+    def watch_parting(self) -> None:
+        if not self.parting:
+            for pane in self.panes:
+                pane.unpart()
+        self.paint()
+
+    def _part(self) -> None:
+        """Tell the panes where their answers stop being the same."""
+        answers = [pane.answer for pane in self.panes if pane.answer is not None]
+        if len(answers) == len(self.panes) > 1:
+            place = first_difference(
+                [answer.tokens for answer in answers],
+                [answer.reason is not None for answer in answers],
+            )
+            for pane in self.panes:
+                pane.part(place)
 
     def watch_zoomed(self) -> None:
         self._lay_out()
@@ -197,6 +219,11 @@ class CompareGrid(Widget):
         elif not step:
             current = self.panes[self.focused_index]
             current.scroll_relative(y=-1 if direction == "up" else 1, animate=False)
+
+    def action_part(self) -> None:
+        if len(self.panes) < 2:
+            raise SkipAction
+        self.parting = not self.parting
 
     def action_zoom(self) -> None:
         self.zoomed = not self.zoomed and len(self.panes) > 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.binding import Binding
 
 BRANCHING: tuple[Binding, ...] = (
+    Binding("i", "app.tokens", "Look at the answer token by token"),
     Binding("u", "app.undo", "Take the last pick back"),
     Binding("r", "app.more", "More answers beside these"),
     Binding("c", "app.continue", "Continue an answer that was stopped or cut"),

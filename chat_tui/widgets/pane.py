@@ -20,6 +20,7 @@ from rich.text import Text
 
 from chat_tui.rendering import Flow, Palette, sanitise
 from chat_tui.rendering.wrap import Line, wrap
+from chat_tui.scores import Surprise
 from chat_tui.tree import Answer, Beginning
 from chat_tui.widgets.lines_view import LinesView
 from engine.messages import FinishReason, ToolCall
@@ -42,6 +43,7 @@ _ENDINGS: dict[State, str] = {
     "died": "engine gone",
 }
 _STATS_EVERY = 1.0  # seconds: figures that change ten times a second cannot be read
+_ALL_SHARED = (1 << 40, 1 << 40)  # where answers part, as long as they have not
 _DRAWN_EACH_TIME = 1500  # characters of an open block; longer ones are drawn less often
 
 
@@ -77,11 +79,14 @@ class Pane(LinesView):
         self.tokens = 0
         self.given = 0
         self.note = ""
+        self.answer: Answer | None = None
         self._dirty = True
         self._patience = 0  # paints that a long open block sits out
         self._first_token = self._last_token = 0.0
         self._stats_due = 0.0
         self._heading: tuple[object, ...] = ()
+        self._surprise = Surprise()
+        self._summed = 0  # tokens that it knows of
 
     @property
     def text(self) -> str:
@@ -99,17 +104,57 @@ class Pane(LinesView):
         count = self.tokens - self.given
         return (count - 1) / seconds if count > 1 and seconds > 0 else None
 
-    def begin(self, beginning: Beginning) -> None:
-        """Show what the answer was given to begin with."""
+    def begin(self, answer: Answer, beginning: Beginning) -> None:
+        """Show what the answer was given to begin with; it will grow."""
+        self._follow(answer)
         self.flow = Flow(beginning.text, beginning.calls, beginning.forced)
         self.tokens = self.given = len(beginning.tokens)
         self._dirty = True
 
     def show(self, answer: Answer) -> None:
         """Show an answer that has ended."""
+        self._follow(answer)
         self.flow = Flow(answer.text, answer.calls, answer.forced)
         self.tokens, self.given = len(answer.tokens), answer.given
         self.finish(answer.reason)
+
+    @property
+    def surprise(self) -> Surprise:
+        """What the model thought of the answer so far."""
+        answer = self.answer
+        if answer is not None:
+            for place in range(self._summed, len(answer.scores)):
+                self._surprise.add(answer.scores[place], forced=answer.mask[place] == 0)
+            self._summed = len(answer.scores)
+        return self._surprise
+
+    def _follow(self, answer: Answer) -> None:
+        self.answer = answer
+        self._surprise = Surprise()
+        self._summed = 0
+
+    def part(self, place: int | None) -> None:
+        """Answers part at token `place`: mark it, and show faintly what they share before it. None:
+        they do not, as far as they go."""
+        if self.answer is None:
+            return
+        ends = self.answer.ends
+        if place is None or place >= len(ends):
+            self._part((len(self.text),) * 2 if self.finished else _ALL_SHARED)
+            return
+        # A token may complete no character: then one of the next does.
+        start = ends[place - 1] if place else 0
+        end = next((end for end in ends[place:] if end > start), start)
+        self._part((start, end))
+
+    def unpart(self) -> None:
+        """Show the answer as ever."""
+        self._part(None)
+
+    def _part(self, token: tuple[int, int] | None) -> None:
+        if self.flow.part(token):
+            self._dirty = True
+            self._patience = 0
 
     def feed(self, text: str, forced: bool = False) -> None:
         """Take one token's text, which may be empty or hold several characters."""
@@ -224,6 +269,10 @@ class Pane(LinesView):
     def _figures(self) -> Text:
         if not self.tokens:
             return Text()
-        rate = self.tokens_per_s
+        rate, surprise = self.tokens_per_s, self.surprise
         figures = f"{self.tokens} tok" + (f" · {rate:.0f}/s" if rate else "")
+        if surprise.perplexity is not None and surprise.entropy is not None:
+            for more in (f"ppl {surprise.perplexity:.2f}", f"H {surprise.entropy:.2f}"):
+                if len(figures) + len(more) + 3 <= self.size.width - 4:
+                    figures += f" · {more}"
         return Text(figures, Palette.of(self.app).faint)

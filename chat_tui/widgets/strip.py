@@ -1,6 +1,7 @@
 """One or two lines that show the state of all answers where only one has room.
 
-Number, state, tokens, and as much of what is being written as fits; the shown one is marked. A
+Number, state, tokens, how surprised the model was on the way (a sparkline), and as much of what is
+being written as fits; the shown one is marked. A
 click on an entry chooses it.
 """
 
@@ -21,6 +22,7 @@ from chat_tui.rendering import Palette, sanitise
 from chat_tui.widgets.pane import Pane
 
 _TAIL = 80  # characters of an answer's end that can be in an entry
+_SPARK = 8  # cells of surprise over the answer so far
 Run = tuple[str, Style]
 
 
@@ -96,6 +98,9 @@ class StateStrip(Widget):
             if text and cell_len(text) <= room:
                 runs.append((text, style))
                 room -= cell_len(text)
+        if room > _SPARK and (spark := pane.surprise.sparkline(_SPARK)):
+            runs.append((f" {spark:<{_SPARK}}", quiet))
+            room -= _SPARK + 1
         if room > 8:
             runs.append((f" {tail(pane.text, room - 1)}", faint))
         text_cells = sum(cell_len(text) for text, _ in runs)

@@ -53,11 +53,17 @@ class Host(App[None]):
         self.wanted: list[TokenScreen.Wanted] = []
         subjects = [
             Subject(
-                f"Answer {place} of {len(answers)}", self._reads(answer), "T 0.7, top-k 50", place
+                f"Answer {place} of {len(answers)}",
+                self._reads(answer),
+                "T 0.7, top-k 50",
+                place,
+                whole=lambda: ((), 0),
             )
             for place, answer in enumerate(answers, 1)
         ]
-        about = Subject("Prompt", lambda start: prompt[start:]) if prompt is not None else None
+        about = None
+        if prompt is not None:
+            about = Subject("Prompt", lambda start: prompt[start:], whole=lambda: ((), 0))
         self.view = TokenScreen(subjects, about, shown=shown)
 
     @staticmethod
@@ -69,6 +75,7 @@ class Host(App[None]):
 
     def on_token_screen_fork(self, message: TokenScreen.Fork) -> None:
         self.forks.append(message)
+        self.pop_screen()
 
     def on_token_screen_wanted(self, message: TokenScreen.Wanted) -> None:
         self.wanted.append(message)
@@ -233,7 +240,7 @@ async def test_the_prompt_asks_for_its_scores_and_shows_them_when_they_come() ->
         assert [message.place for message in app.wanted] == [1]
         assert f"[{given.tokens[0]}]" in app.text()[0]
         assert "reading it" in app.about()
-        app.view.put(1, scored(given))
+        app.view.put(1, [score for score in given.scores if score])
         await pilot.pause()
         assert app.text()[0] == "Why·is·the·sky·blue"
         await pilot.press("t", "enter")  # a prompt cannot be forked
