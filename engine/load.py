@@ -77,10 +77,19 @@ def load_model(
     path = catalog.resolve(name, progress or (lambda what, done, total: None))
     path = _inside(path)
     if _is_gguf(path):
+        _refuse(assume, path)
         return _load_gguf(name, path, where, how)
     if (path / "config.json").is_file():
         return _load_folder(name, path, where, how, assume or {})
     return _load_nanochat(name, path, where, how, assume or {})
+
+
+def _refuse(assume: Mapping[str, object] | None, path: Path) -> None:
+    if assume:
+        raise EngineError(
+            f"Nothing can be assumed of {path}: it says itself what nanochat checkpoints leave out"
+            f" ({', '.join(assume)})."
+        )
 
 
 def _inside(path: Path) -> Path:
@@ -139,7 +148,7 @@ def _load_folder(
     """A folder as `transformers` writes it: config.json, safetensors, tokenizer.json."""
     from engine.loading import chat_formats
     from engine.loading.config_json import from_config
-    from engine.loading.llama import build_llama, kept_bytes
+    from engine.loading.llama import build_llama, kept_bytes, require_vocabulary
     from engine.loading.model_folder import read_json
     from engine.loading.safetensors import read_sharded
     from engine.loading.tensors import HubTensors
@@ -150,10 +159,12 @@ def _load_folder(
 
         port = load_port(path, config, device=device, dtype=dtype, assume=assume)
         return _nanochat(name, port)
+    _refuse(assume, path)
     architecture = from_config(config, path / "config.json")
     source = HubTensors(path, read_sharded(path), architecture.family.post_norms)
     require_memory(str(path), kept_bytes(source, device, dtype), device)
     tokenizer = Tokenizer.from_tokenizer_json(path / "tokenizer.json")
+    require_vocabulary(source, tokenizer.vocab_size)
     model = build_llama(architecture, source, device, dtype, gguf=False)
     format = chat_formats.from_folder(path, tokenizer)
     return _loaded(
@@ -183,12 +194,16 @@ def _load_nanochat(
 
 def _nanochat(name: str, checkpoint: NanochatCheckpoint) -> LoadedModel:
     from engine.loading.chat_formats import from_folder
+    from engine.loading.llama import vocabulary_mismatch
 
     path = checkpoint.tokenizer_path
     if path.suffix == ".json":
         tokenizer = Tokenizer.from_tokenizer_json(path)
     else:
         tokenizer = Tokenizer.from_nanochat_pickle(path)
+    rows = checkpoint.model.shape.vocab_size
+    if tokenizer.vocab_size > rows:
+        raise vocabulary_mismatch(checkpoint.path, tokenizer.vocab_size, rows)
     chat_format: ChatFormat
     tools: ToolDialect
     if checkpoint.source == "base":
@@ -237,11 +252,6 @@ def _loaded(
     variant_reason: str = "",
     assumptions: tuple[str, ...] = (),
 ) -> LoadedModel:
-    if tokenizer.vocab_size > model.shape.vocab_size:
-        raise ModelFileError(
-            f"{path}: the tokenizer has {tokenizer.vocab_size} ids and the model only"
-            f" {model.shape.vocab_size}: they do not belong together."
-        )
     shape = model.shape
     if chat_format.note:
         assumptions += (f"Chat format: {chat_format.note}.",)

@@ -22,7 +22,7 @@ from torch import Tensor
 from engine.loading import converted, families
 from engine.loading.converted import ConvertedWriter, Unwritable
 from engine.loading.gguf import Metadata, read_gguf
-from engine.loading.llama import build_llama, dense_bytes, kept_bytes
+from engine.loading.llama import build_llama, dense_bytes, kept_bytes, require_vocabulary
 from engine.loading.tensors import GGUFTensors
 from engine.memory import require_memory, total_memory
 from engine.models.llama import Llama
@@ -67,6 +67,7 @@ def load_gguf(path: Path, device: torch.device, dtype: torch.dtype | None) -> GG
     needed = kept_bytes(source, device, dtype)
     require_memory(str(path), needed, device)
     tokenizer = Tokenizer.from_gguf(file.metadata)
+    require_vocabulary(source, tokenizer.vocab_size)
     dense = dense_bytes(source)
     keeps_dense = dense < (total_memory() or 0) // DENSE_SHARE
 

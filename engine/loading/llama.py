@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -79,6 +80,22 @@ def kept_bytes(source: TensorSource, device: torch.device, dtype: torch.dtype | 
         # A code, and two bf16 for each 32 of them.
         total += count * 5 // 8 if integer_kernels and _is_4bit(tensor) else count * size
     return total
+
+
+def require_vocabulary(source: TensorSource, size: int) -> None:
+    """Raises ModelFileError where the embedding has fewer rows than the tokenizer has ids: before
+    anything is built, which may take long."""
+    embedding = source.find("token_embd.weight")
+    rows = embedding.shape[0] if embedding is not None else size
+    if size > rows:
+        raise vocabulary_mismatch(source.path, size, rows)
+
+
+def vocabulary_mismatch(path: Path, ids: int, rows: int) -> ModelFileError:
+    return ModelFileError(
+        f"{path}: the tokenizer has {ids} ids and the model only {rows}: they do not belong"
+        " together."
+    )
 
 
 def dense_bytes(source: TensorSource) -> int:

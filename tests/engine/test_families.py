@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from engine import Engine, LoadedModel, SamplingParams, load_model
-from engine.errors import ModelFileError
+from engine.errors import EngineError, ModelFileError
 from tests.engine.tiny_models import VOCAB, build, write_gguf, write_tokenizer
 
 SIZES: dict[str, Any] = {
@@ -306,6 +306,13 @@ def test_a_model_is_found_by_any_of_its_files_and_by_its_folder(tmp_path):
     # As ollama calls its files.
     (other / "m.Q4_K_M.gguf").rename(tmp_path / "sha256-0123")
     assert load(tmp_path / "sha256-0123").info.family == "llama"
+
+
+@pytest.mark.parametrize("form", ["safetensors", "gguf"])
+def test_nothing_is_assumed_of_models_that_say_all_themselves(tmp_path, form):
+    _, path = saved(tmp_path, CONFIGS["llama"][1], form, "llama")
+    with pytest.raises(EngineError, match="Nothing can be assumed"):
+        load(path, assume={"softcap": 20.0})
 
 
 def changed(folder: Path, **changes: Any) -> None:
