@@ -16,8 +16,10 @@ things right before it reads them (all seen with Textual 8.2):
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
+import threading
 from collections.abc import Callable, Iterable
 
 from textual import events
@@ -71,15 +73,27 @@ def install() -> None:
     setattr(linux_driver, "XTermParser", InputParser)  # noqa: B010 (not an exported name)
 
 
+LEAVING_S = 3.0
+"""How long leaving on a signal may take. Where the terminal is gone, Textual can wait for ever for
+a thread that failed to write to it, while another one reads its end over and over."""
+
+
 def leave_on_signals(leave: Callable[[int], object]) -> None:
-    """Call `leave` with the exit code on SIGTERM and SIGHUP.
+    """Call `leave` with the exit code on SIGTERM and SIGHUP; end the process where that hangs.
 
     No effect off the main thread, and on Windows.
     """
     loop = asyncio.get_running_loop()
+
+    def told(code: int) -> None:
+        last_resort = threading.Timer(LEAVING_S, os._exit, (code,))
+        last_resort.daemon = True
+        last_resort.start()
+        leave(code)
+
     for name in ("SIGTERM", "SIGHUP"):
         try:
             number = getattr(signal, name)
-            loop.add_signal_handler(number, leave, 128 + number)
+            loop.add_signal_handler(number, told, 128 + number)
         except (AttributeError, NotImplementedError, RuntimeError, ValueError):
             return

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.chat_format import from_gguf
+from engine.loading.chat_formats import from_gguf
 from engine.loading.gguf import read_gguf
 from engine.tokenizer import Tokenizer
 from tests.chat_tui.terminal import Terminal
@@ -91,6 +91,21 @@ def test_killing_the_engine_keeps_the_answer_and_the_program():
     terminal.until("Ctrl+Q quits")
     terminal.press("ctrl+q")
     assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("times", range(3))
+def test_losing_the_terminal_ends_the_program_and_its_engine(times):
+    """As when an ssh connection breaks, in the middle of an answer."""
+    terminal = Terminal("-n", "2", "-t", "1.0", "--max-tokens", "2000")
+    terminal.until("0/8,192")
+    terminal.press("Write a very long story about the sea.", "enter")
+    terminal.until(lambda screen: min(tokens_shown(screen), default=0) > 3)
+    program = psutil.Process(terminal.process.pid)
+    started = [program, *program.children(recursive=True)]
+    os.close(terminal.process.child_fd)
+    gone, alive = psutil.wait_procs(started, timeout=10)
+    assert not alive
+    assert len(gone) == 2
 
 
 def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
