@@ -1,0 +1,53 @@
+"""How much memory there is, on a machine and in a container."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine import memory
+from engine.errors import EngineError
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cgroup of 1 GB, of which 600 MB are taken, 100 MB of them by the page cache."""
+    (tmp_path / "memory.max").write_text("1000000000\n")
+    (tmp_path / "memory.current").write_text("600000000\n")
+    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 90000000\nactive_file 10000000\n")
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    monkeypatch.setattr(memory, "_meminfo", lambda key: 8_000_000_000)
+    return tmp_path
+
+
+def test_a_container_has_what_its_limit_leaves(container: Path) -> None:
+    assert memory.free_memory(CPU) == 500_000_000
+    assert memory.total_memory() == 1_000_000_000
+
+
+def test_without_a_limit_the_machine_counts(container: Path) -> None:
+    (container / "memory.max").write_text("max\n")
+    assert memory.free_memory(CPU) == 8_000_000_000
+    total = memory.total_memory()
+    assert total is None or total > 1_000_000_000
+
+
+def test_what_does_not_fit_is_said_in_one_line(container: Path) -> None:
+    memory.require_memory("model.gguf", 400_000_000, CPU)
+    with pytest.raises(EngineError) as caught:
+        memory.require_memory("model.gguf", 2_000_000_000, CPU)
+    assert "it needs about 2.0 GB and 500 MB are free" in str(caught.value)
+
+
+def test_where_nothing_is_known_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_meminfo", lambda key: None)
+    monkeypatch.setattr(memory, "_container_free", lambda: None)
+    memory.require_memory("model.gguf", 1 << 60, CPU)
+
+
+def test_freed_memory_is_given_back_where_the_system_can() -> None:
+    memory.return_freed()
