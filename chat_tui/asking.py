@@ -108,7 +108,7 @@ class Asking:
         self._effects: list[Effect] = []
         self._back: tuple[Answer | None, Turn | None] | None = None  # where an edit came from
         self.stopped = False
-        self._loaded = ""
+        self._loaded: Settings | None = None
         if load_sent:
             self._loads, self.phase = 1, "loading"
         else:
@@ -232,7 +232,7 @@ class Asking:
             return
         self.info, self.phase, self.loading = event.info, "ready", None
         self.model = Model.of(event.info)
-        self._loaded = self.settings.model
+        self._loaded = self.settings
         self._advance()
 
     def _load_failed(self, event: Failed) -> None:
@@ -241,9 +241,10 @@ class Asking:
             return
         self.phase, self.loading = "absent", None
         self._note(event.message, "error")
-        if self._loaded and self._loaded != self.settings.model:
-            self.settings = replace(self.settings, model=self._loaded)
-            self._note(f"The next message goes to {self._loaded} again.", "info")
+        before = self._loaded
+        if before is not None and self.settings.load() != before.load():
+            self.settings = self.settings.answered_like(before)
+            self._note(f"The next message goes to {before.asked_for} again.", "info")
         self._return_queue()
 
     def _lose(self, reason: str) -> None:

@@ -9,13 +9,12 @@ it is in the tree, in `queue`, or comes back as `Returned`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from chat_tui.asking import ALTERNATIVES, PATIENCE_S, Asking
 from chat_tui.conversation import Conversation
 from chat_tui.effects import Cleared, Picked, Returned
 from chat_tui.tree import Answer, Beginning, Turn
-from engine.messages import Cancel, Died, Score
+from engine.messages import NO_ID, Cancel, Died, Score
 
 GROWING = "The answers are still growing: Esc stops them."
 
@@ -85,8 +84,8 @@ class Chat(Asking):
 
     def change(self, field: str, value: object) -> None:
         """Replace one field of the settings."""
-        self.settings = replace(self.settings, **{field: value})  # type: ignore[arg-type]
-        if field == "model":
+        self.settings = self.settings.changed(field, value)
+        if field in ("model", "server"):
             self.stop()
             self._load()
 
@@ -219,7 +218,7 @@ class Chat(Asking):
         if not self._free():
             return False
         assert self.model is not None
-        if not self.model.speaks_with(answer.model):
+        if not self.model.speaks_with(answer.model) or NO_ID in beginning.tokens:
             if len(beginning.tokens) > len(beginning.ends):
                 self._tell(f"Token ids of {answer.model.name} mean nothing here.", "warning")
                 return False

@@ -8,7 +8,7 @@ process is started before the screen's libraries are imported, so that both load
 from __future__ import annotations
 
 import sys
-from typing import Annotated, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, NoReturn, cast
 
 import typer
 
@@ -17,6 +17,9 @@ from chat_tui.bench import bench
 from chat_tui.models import models
 from chat_tui.sessions_cli import export, import_, sessions
 from chat_tui.settings import MAX_SAMPLES, Settings
+
+if TYPE_CHECKING:
+    from chat_tui.backends.base import WaitingBackend
 
 app = typer.Typer(
     name="chat-tui",
@@ -96,13 +99,26 @@ def chat(
         bool, typer.Option("--json", help="With -p or a pipe: one JSON document on stdout.")
     ] = False,
     model: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--model",
             "-m",
-            help="A name (chat-tui models list), a file or folder, or org/name on the hub.",
+            help="A name (chat-tui models list), a file or folder, or org/name on the hub. "
+            f"[default: {_DEFAULTS.model}; of a server, its first]",
         ),
-    ] = _DEFAULTS.model,
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            envvar="CHAT_TUI_SERVER",
+            help="An OpenAI-compatible server that answers: http://HOST:PORT.",
+            metavar="URL",
+        ),
+    ] = None,
+    key_env: Annotated[
+        str,
+        typer.Option("--api-key-env", help="The variable with the server's key.", metavar="NAME"),
+    ] = _DEFAULTS.key_env,
     samples: Annotated[
         int | None,
         typer.Option(
@@ -152,7 +168,10 @@ def chat(
         return
     once = prompt is not None or as_json or not (sys.stdin.isatty() and sys.stdout.isatty())
     settings = Settings(
-        model=model,
+        model=_DEFAULTS.model if server or not model else model,
+        server=server or None,
+        server_model=model or "" if server else "",
+        key_env=key_env,
         samples=samples or (1 if once else _DEFAULTS.samples),
         temperatures=_temperatures(temperature),
         top_k=top_k or None,
@@ -166,17 +185,28 @@ def chat(
         threads=threads,
         assume=tuple(assumption(text) for text in assume or ()),
     )
-    from chat_tui.backends.local import LocalBackend
-
     if once:
         from chat_tui.oneshot import answer_once
 
         if prompt is None and sys.stdin.isatty():
             raise typer.BadParameter("nothing to ask: give -p TEXT, or pipe the text in.")
-        raise typer.Exit(answer_once(prompt, settings, LocalBackend(), as_json=as_json))
-    backend = LocalBackend()
+        raise typer.Exit(answer_once(prompt, settings, _waiting(settings), as_json=as_json))
+    from chat_tui.backends.either import EitherBackend
+
+    backend = EitherBackend()
     backend.send(settings.load())
 
     from chat_tui.app import run
 
     raise typer.Exit(run(settings, backend))
+
+
+def _waiting(settings: Settings) -> WaitingBackend:
+    """What answers a script; httpx is imported only where a server does."""
+    if settings.server is not None:
+        from chat_tui.backends.server import ServerBackend
+
+        return ServerBackend()
+    from chat_tui.backends.local import LocalBackend
+
+    return LocalBackend()

@@ -70,6 +70,10 @@ def _system(text: str) -> str | None:
     return None if text.lower() == "default" else text
 
 
+def _server(text: str) -> str | None:
+    return None if text.lower() == "off" else text
+
+
 def _text(text: str) -> str:
     return text
 
@@ -185,7 +189,16 @@ COMMANDS: tuple[Command, ...] = (
         "load another model, keep the conversation",
         _text,
         "model",
-        show=lambda now: now.model,
+        show=lambda now: now.asked_for,
+    ),
+    Command(
+        "server",
+        "URL|off",
+        "let a server answer, or this machine",
+        _server,
+        "server",
+        ("off",),
+        show=lambda now: now.server or "off: this machine answers",
     ),
     Command("save", "PATH", "write the conversation with its token ids as JSON"),
     Command("help", "", "keys and commands"),

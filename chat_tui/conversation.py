@@ -93,7 +93,7 @@ class Conversation:
             HistoryChangedError: it does not begin with what is known, though no turn was dropped
                 and the model is the same.
         """
-        if not self._grows(model):
+        if not prompt or not self._grows(model):  # it may be known to a server alone
             return
         known = self.tokens[self.preface_tokens :]
         place = first_difference(known, prompt[preface_tokens:])

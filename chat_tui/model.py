@@ -22,11 +22,12 @@ class Model:
 
     Attributes:
         name: as the engine calls it.
-        path: of its file or folder; empty for one that is not here.
+        path: of its file or folder; the address of the server where it runs.
         variant: what distinguishes it within its family, in words.
         size: bytes of the file, or of the folder's files.
         fingerprint: SHA-256 of the size, the first and the last MiB (of each file, in order);
-            empty where nothing could be read.
+            empty where nothing could be read. Of a server's address where the weights are there:
+            its token ids then mean the same to itself alone.
         dtype, device: how it ran.
     """
 
@@ -41,7 +42,10 @@ class Model:
     @classmethod
     def of(cls, info: ModelInfo) -> Model:
         """The identity of a model that has just been loaded; reads a few MiB of its file."""
-        size, fingerprint = _fingerprint(Path(info.path)) if info.path else (0, "")
+        if "://" in info.path:
+            size, fingerprint = 0, hashlib.sha256(info.path.encode()).hexdigest()
+        else:
+            size, fingerprint = _fingerprint(Path(info.path)) if info.path else (0, "")
         return cls(info.name, info.path, info.variant, size, fingerprint, info.dtype, info.device)
 
     def speaks_with(self, other: Model) -> bool:

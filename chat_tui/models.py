@@ -1,6 +1,7 @@
 """`chat-tui models`: which models there are, what one of them is, and fetching one.
 
     chat-tui models list                  the catalogue, nanochats and the hub's cache; no torch
+    chat-tui models list --server URL     what a server has
     chat-tui models show smollm2          everything that is known of it, assumptions included
     chat-tui models pull org/name         fetch it, or what is newer of it
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +20,7 @@ import typer
 
 from chat_tui.download_progress import DownloadProgress
 from chat_tui.settings import DEFAULT_MODEL
+from engine.messages import DEFAULT_KEY_ENV
 
 if TYPE_CHECKING:
     from engine.messages import ModelInfo
@@ -39,8 +42,19 @@ def list_by_default(context: typer.Context) -> None:
 
 
 @models.command("list")
-def list_models(as_json: Json = False) -> None:
+def list_models(
+    as_json: Json = False,
+    server: Annotated[
+        str | None, typer.Option(help="List what a server has instead.", metavar="URL")
+    ] = None,
+    key_env: Annotated[
+        str,
+        typer.Option("--api-key-env", help="The variable with the server's key.", metavar="NAME"),
+    ] = DEFAULT_KEY_ENV,
+) -> None:
     """The models that have a name here; any file, folder or repository can be named as well."""
+    if server is not None:
+        return _list_served(server, key_env, as_json)
     from engine.loading.known import known_models
 
     known = known_models()
@@ -56,7 +70,7 @@ def list_models(as_json: Json = False) -> None:
             for model in known
         ]
         print(json.dumps({"models": documents}, indent=2))
-        return
+        return None
     rows = [
         (
             _plain(model.name),
@@ -67,11 +81,7 @@ def list_models(as_json: Json = False) -> None:
         )
         for model in known
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+    return _print_table(rows)
 
 
 @models.command()
@@ -128,6 +138,46 @@ def pull(name: Name, as_json: Json = False) -> None:
         print(json.dumps({"name": name, "path": str(path)}, indent=2))
     else:
         print(path)
+
+
+def _list_served(server: str, key_env: str, as_json: bool) -> None:
+    """What a server says that it has."""
+    import asyncio
+
+    from chat_tui.backends.endpoint import Endpoint, Served, client, served_models
+    from chat_tui.backends.faults import ServerError
+    from chat_tui.cli import fail
+
+    async def fetch() -> list[Served]:
+        endpoint = Endpoint.of(server, key_env)
+        async with client(endpoint) as http:
+            try:
+                return await served_models(http, endpoint)
+            except ServerError as error:
+                raise ServerError(endpoint.redact(str(error))) from None
+
+    try:
+        served = asyncio.run(fetch())
+    except ServerError as error:
+        fail(_plain(str(error)))
+    if as_json:
+        documents = [{"name": model.name, "context": model.context or None} for model in served]
+        print(json.dumps({"models": documents}, indent=2))
+        return
+    _print_table(
+        [
+            (_plain(model.name), f"{model.context:,} tokens" if model.context else "", model.kind)
+            for model in served
+        ]
+    )
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 def _lines(info: ModelInfo) -> list[tuple[str, str]]:

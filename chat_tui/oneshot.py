@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 
-from chat_tui.backends.local import LocalBackend
+from chat_tui.backends.base import WaitingBackend
 from chat_tui.download_progress import DownloadProgress
 from chat_tui.rendering.sanitise import sanitise
 from chat_tui.settings import Settings
 from engine.messages import (
+    NO_ID,
     Ask,
     Cancel,
     Died,
@@ -80,7 +81,7 @@ class _Sample:
 
 
 def answer_once(
-    prompt: str | None, settings: Settings, backend: LocalBackend, *, as_json: bool
+    prompt: str | None, settings: Settings, backend: WaitingBackend, *, as_json: bool
 ) -> int:
     """Ask, write the answer, return the exit code. `prompt` None takes all of stdin; with a prompt,
     what is piped in follows it."""
@@ -89,13 +90,13 @@ def answer_once(
         backend.send(settings.load())  # the model loads while the text comes in
         events = _events(backend)
         if prompt:
-            _wait_until_ready(events)
+            settings = _when_ready(events, settings)
         text = "\n\n".join(part for part in (prompt, stdin.text()) if part)
         if not text.strip():
             print("chat-tui: nothing to ask: the text is empty; give -p TEXT.", file=sys.stderr)
             return 2
         if not prompt:
-            _wait_until_ready(events)
+            settings = _when_ready(events, settings)
         return _answer(text, settings, backend, events, as_json)
     except _Problem as problem:
         print(f"chat-tui: {problem}", file=sys.stderr)
@@ -113,7 +114,7 @@ class _Problem(Exception):
     """One line for stderr."""
 
 
-def _events(backend: LocalBackend) -> Iterator[Event]:
+def _events(backend: WaitingBackend) -> Iterator[Event]:
     while True:
         backend.wait(0.5)
         for event in backend.drain():
@@ -124,18 +125,22 @@ def _events(backend: LocalBackend) -> Iterator[Event]:
             yield event
 
 
-def _wait_until_ready(events: Iterator[Event]) -> None:
+def _when_ready(events: Iterator[Event], settings: Settings) -> Settings:
+    """Wait for the model; a server has its own name for it."""
     progress = DownloadProgress()
     for event in events:
         if isinstance(event, Loading):
             progress.show(event.what, event.done, event.total)
         elif isinstance(event, Ready):
             progress.close()
-            return
+            return (
+                settings if settings.server is None else settings.changed("model", event.info.name)
+            )
+    raise AssertionError("events end with an exception alone")
 
 
 def _answer(
-    text: str, settings: Settings, backend: LocalBackend, events: Iterator[Event], as_json: bool
+    text: str, settings: Settings, backend: WaitingBackend, events: Iterator[Event], as_json: bool
 ) -> int:
     backend.send(
         Ask(
@@ -152,7 +157,7 @@ def _answer(
     started: Started | None = None
     stats: Stats | None = None
     with _Interrupts(lambda: backend.send(Cancel(0))) as interrupts:
-        for event in events:
+        for event in _ending(events, writer):
             if isinstance(event, Started):
                 started = event
             elif isinstance(event, Overflowed):
@@ -191,6 +196,16 @@ def _answer(
     return INTERRUPTED if interrupts.count else 0
 
 
+def _ending(events: Iterator[Event], writer: _Writer | None) -> Iterator[Event]:
+    """`events`; where they end in a problem, what came before it is written to its last letter."""
+    try:
+        yield from events
+    except _Problem:
+        if writer:
+            writer.end()
+        raise
+
+
 class _Interrupts:
     """Ctrl+C while an answer grows: the first stops it and keeps what is there, the second leaves.
 
@@ -219,14 +234,15 @@ def _document(
     settings: Settings, started: Started, samples: list[_Sample], stats: Stats
 ) -> dict[str, object]:
     return {
-        "model": settings.model,
-        "prompt_tokens": len(started.prompt_tokens),
+        "model": settings.asked_for,
+        "prompt_tokens": len(started.prompt_tokens) or stats.prompt_tokens,
         "samples": [
             {
                 "index": index,
                 "text": sample.text,
-                "tokens": sample.tokens,
-                "mask": sample.mask,
+                # A server may not say which tokens they are.
+                "tokens": None if NO_ID in sample.tokens else sample.tokens,
+                "mask": None if NO_ID in sample.tokens else sample.mask,
                 "finish_reason": sample.reason,
                 "tool_calls": [
                     {"expression": call.expression, "result": call.result}

@@ -95,9 +95,9 @@ class Surprise:
 
     @property
     def entropy(self) -> float | None:
-        """Mean entropy in nats; None without scores."""
+        """Mean entropy in nats; None without scores, or where a server gave them (NaN each)."""
         count = len(self.surprisals)
-        return self._entropies / count if count else None
+        return self._entropies / count if count and self._entropies >= 0 else None
 
     def sparkline(self, cells: int) -> str:
         """Mean surprisal over equal stretches, from 0 to 4 bits; at most `cells` characters."""

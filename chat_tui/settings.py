@@ -7,9 +7,15 @@ it was asked with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from engine.messages import DEFAULT_TEMPERATURE, DEFAULT_TOP_K, Load, SamplingParams
+from engine.messages import (
+    DEFAULT_KEY_ENV,
+    DEFAULT_TEMPERATURE,
+    DEFAULT_TOP_K,
+    Load,
+    SamplingParams,
+)
 
 DEFAULT_MODEL = "smollm2"
 DEFAULT_SAMPLES = 2
@@ -22,6 +28,9 @@ class Settings:
 
     Attributes:
         model: whatever `--model` takes.
+        server: the address of a server that answers in its place; None is this machine.
+        server_model: the model's name there; empty is the first that it lists.
+        key_env: the environment variable that holds the server's key.
         samples: answers per message.
         temperatures: one for all answers, or one per answer; 0 is greedy.
         top_k: sample among the k likeliest tokens; None is all of them.
@@ -35,6 +44,9 @@ class Settings:
     """
 
     model: str = DEFAULT_MODEL
+    server: str | None = None
+    server_model: str = ""
+    key_env: str = DEFAULT_KEY_ENV
     samples: int = DEFAULT_SAMPLES
     temperatures: tuple[float, ...] = (DEFAULT_TEMPERATURE,)
     top_k: int | None = DEFAULT_TOP_K
@@ -49,7 +61,28 @@ class Settings:
     assume: tuple[tuple[str, object], ...] = ()
 
     def load(self) -> Load:
+        if self.server is not None:
+            return Load(self.server_model, server=self.server, key_env=self.key_env)
         return Load(self.model, self.device, self.dtype, self.threads, dict(self.assume))
+
+    @property
+    def asked_for(self) -> str:
+        """The model, by the name that the user knows it by."""
+        return self.model if self.server is None else self.server_model or self.server
+
+    def changed(self, field: str, value: object) -> Settings:
+        """With one field replaced, as a command names it: the model is the one where answers come
+        from, and another server has other names."""
+        if field == "model" and self.server is not None:
+            field = "server_model"
+        settings = replace(self, **{field: value})  # type: ignore[arg-type]
+        return replace(settings, server_model="") if field == "server" else settings
+
+    def answered_like(self, other: Settings) -> Settings:
+        """With the model, and the place where it runs, of `other`."""
+        return replace(
+            self, model=other.model, server=other.server, server_model=other.server_model
+        )
 
     def params(self) -> SamplingParams:
         return SamplingParams(self.temperatures, self.top_k, self.max_tokens, self.seed)

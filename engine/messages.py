@@ -21,6 +21,7 @@ NO_ID = -2
 """In the place of a token's id where a server does not tell it: then it stands for a chunk of text.
 (-1 is "no score" where scores are packed.)"""
 
+DEFAULT_KEY_ENV = "OPENAI_API_KEY"
 DEFAULT_TEMPERATURE = 0.7
 DEFAULT_TOP_K = 50
 
@@ -105,7 +106,7 @@ class Load:
     threads: int | None = None
     assume: dict[str, object] = field(default_factory=dict)
     server: str | None = None
-    key_env: str = "OPENAI_API_KEY"
+    key_env: str = DEFAULT_KEY_ENV
 
 
 @dataclass(frozen=True)
@@ -235,8 +236,8 @@ class TokenScore(NamedTuple):
         logprob: natural logarithm of its probability at temperature 1, before top-k.
         sampled_logprob: the same in the distribution that was sampled from; None where the token
             was forced or lies outside of it.
-        entropy: of the distribution at temperature 1, in nats.
-        rank: how many tokens were likelier.
+        entropy: of the distribution at temperature 1, in nats; NaN where it is not known.
+        rank: how many tokens were likelier; from a server, how many of `alternatives` are.
         alternatives: the likeliest tokens, likeliest first; probabilities as in `logprob`.
     """
 

@@ -203,23 +203,26 @@ class Answering:
         begun: set[int] = set()
         ended: set[int] = set()
         complete = False
-        async for chunk in chunks(response, self._where.host, self._limits):
-            if chunk is END:
-                complete = True
-                break
-            if chunk.error:
-                raise ServerError(f"{self._where.host} failed in the middle: {chunk.error[:300]}")
-            self._count(chunk.usage)
-            for piece in chunk.pieces:
-                if piece.index >= len(rows) or piece.index in ended:
-                    continue
-                row = rows[piece.index]
-                begun.add(piece.index)
-                if not row.ended:
-                    self._step(row.take(piece), row)
-                if piece.finish:
-                    ended.add(piece.index)
-                    self._finish_round(row)
+        async with aclosing(chunks(response, self._where.host, self._limits)) as stream:
+            async for chunk in stream:
+                if chunk is END:
+                    complete = True
+                    break
+                if chunk.error:
+                    raise ServerError(
+                        f"{self._where.host} failed in the middle: {chunk.error[:300]}"
+                    )
+                self._count(chunk.usage)
+                for piece in chunk.pieces:
+                    if piece.index >= len(rows) or piece.index in ended:
+                        continue
+                    row = rows[piece.index]
+                    begun.add(piece.index)
+                    if not row.ended:
+                        self._step(row.take(piece), row)
+                    if piece.finish:
+                        ended.add(piece.index)
+                        self._finish_round(row)
         if not complete and (begun > ended or not begun):
             raise ServerError(f"{self._where.host} ended the stream in the middle of the answer.")
         for index, row in enumerate(rows):

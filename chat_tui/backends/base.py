@@ -1,5 +1,5 @@
-"""What the screen asks of whatever answers: one interface for the local engine's process and,
-later, servers.
+"""What the screen asks of whatever answers: one interface for the local engine's process and for
+servers.
 
 A backend never calls into the screen. It collects events, and the screen takes them with `drain()`
 at the rate at which it paints: a fast model costs the event loop no more than a slow one.
@@ -21,3 +21,10 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """End the engine's process. Idempotent."""
+
+
+class WaitingBackend(Backend, Protocol):
+    """For scripts, which have no event loop."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until there is something to drain; False on a timeout."""

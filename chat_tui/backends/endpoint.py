@@ -19,8 +19,7 @@ from typing import Any
 import httpx
 
 from chat_tui.backends.faults import RefusedError, ServerError, of_status, of_transport
-
-DEFAULT_KEY_ENV = "OPENAI_API_KEY"
+from engine.messages import DEFAULT_KEY_ENV
 
 CONNECT_S = 10.0
 _ANSWER_S = 30.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import httpx
 
@@ -47,8 +47,8 @@ class ContextError(ServerError):
 
 def of_transport(error: httpx.HTTPError | httpx.InvalidURL, where: str) -> ServerError:
     """Args: where: the server, as the user knows it."""
-    cause: BaseException | None = error
-    while cause is not None:
+    refused = False
+    for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return ServerError(
                 f"The certificate of {where} is not trusted ({cause.verify_message}); SSL_CERT_FILE"
@@ -58,16 +58,24 @@ def of_transport(error: httpx.HTTPError | httpx.InvalidURL, where: str) -> Serve
             return ServerError(
                 f"TLS with {where} failed ({cause.reason or cause}): http, not https?"
             )
-        if isinstance(cause, ConnectionRefusedError):
-            break
-        cause = cause.__cause__ or cause.__context__
+        refused = refused or isinstance(cause, ConnectionRefusedError)
     if isinstance(error, (httpx.UnsupportedProtocol, httpx.InvalidURL)):
         return ServerError(f"{where} is no address of a server: http://HOST:PORT is one.")
     if isinstance(error, httpx.ConnectTimeout):
         return ServerError(f"{where} does not answer: is the address right, is it running?")
+    if refused:
+        return ServerError(f"There is no server at {where} (connection refused): is it running?")
     if isinstance(error, httpx.ConnectError):
         return ServerError(f"There is no connection to {where} ({error}): is it running?")
     return ServerError(f"{where} broke the connection ({error or type(error).__name__}).")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """What an exception was raised for, down to the operating system's word."""
+    while error is not None:
+        yield error
+        yield from getattr(error, "exceptions", ())  # of several addresses, several
+        error = error.__cause__ or error.__context__
 
 
 def of_status(

@@ -104,6 +104,7 @@ class _Work:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._until_closed())
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import NamedTuple
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import NamedTuple, cast
 
 import httpx
 
@@ -30,19 +31,25 @@ class Limits(NamedTuple):
     idle_s: float = 60.0
 
 
-async def chunks(response: httpx.Response, where: str, limits: Limits) -> AsyncIterator[Chunk]:
-    """Raises ServerError, or httpx's errors of transport."""
+async def chunks(
+    response: httpx.Response, where: str, limits: Limits
+) -> AsyncGenerator[Chunk, None]:
+    """To be closed where it is not read to its end.
+
+    Raises:
+        ServerError, or httpx's errors of transport.
+    """
     if "json" in response.headers.get("content-type", ""):  # it answers, but does not stream
         yield parse(json.dumps(await body_of(response)))
         yield END
         return
-    events = _events(response, where, limits)
     try:
-        async for event in events:
-            if event.strip() == sse.DONE:
-                yield END
-                return
-            yield parse(event)
+        async with aclosing(_events(response, where, limits)) as events:
+            async for event in events:
+                if event.strip() == sse.DONE:
+                    yield END
+                    return
+                yield parse(event)
     except MalformedError as error:
         shown = "".join(c if c.isprintable() else " " for c in str(error)[:80])
         raise ServerError(f"{where} sends what is no answer: {shown}") from None
@@ -51,25 +58,26 @@ async def chunks(response: httpx.Response, where: str, limits: Limits) -> AsyncI
         raise ServerError(
             f"{where} sends a line that does not end: more than {most} MiB."
         ) from None
-    finally:
-        await events.aclose()
 
 
 async def _events(
     response: httpx.Response, where: str, limits: Limits
 ) -> AsyncGenerator[str, None]:
     stream, limit = sse.EventStream(), limits.first_s
-    arriving = response.aiter_raw()
-    while True:
-        try:
-            data = await asyncio.wait_for(arriving.__anext__(), limit)
-        except StopAsyncIteration:
-            break
-        except asyncio.TimeoutError:
-            raise ServerError(f"{where} has sent nothing for {limit:.0f} s: given up.") from None
-        limit = limits.idle_s
-        for event in stream.feed(data):
-            yield event
+    raw = cast("AsyncGenerator[bytes, None]", response.aiter_raw())
+    async with aclosing(raw) as arriving:
+        while True:
+            try:
+                data = await asyncio.wait_for(arriving.__anext__(), limit)
+            except StopAsyncIteration:
+                break
+            except asyncio.TimeoutError:
+                raise ServerError(
+                    f"{where} has sent nothing for {limit:.0f} s: given up."
+                ) from None
+            limit = limits.idle_s
+            for event in stream.feed(data):
+                yield event
     for event in stream.close():
         if event.strip() == sse.DONE or _whole(event):  # else it was cut off
             yield event

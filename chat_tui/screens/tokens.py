@@ -228,8 +228,9 @@ class TokenScreen(Screen[None]):
         if forced:
             figures.append(f"{forced:,} forced")
         perplexity, entropy = self._surprise.perplexity, self._surprise.entropy
-        if perplexity is not None and entropy is not None:
+        if perplexity is not None:
             figures.append(f"{'perplexity' if wide else 'ppl'} {perplexity:.2f}")
+        if entropy is not None:
             figures.append(f"mean entropy {entropy:.2f} nats" if wide else f"H {entropy:.2f}")
         left = Text.assemble(
             (self.subject.title, palette.strong), ("  " + " · ".join(figures), palette.muted)

@@ -61,8 +61,8 @@ def figures(chat: Chat) -> Figures:
     return Figures(
         state=state,
         activity=activity,
-        model=info.name if info is not None else chat.settings.model,
-        backend=f"{info.backend} · {info.device} · {info.dtype}" if info is not None else "",
+        model=info.name if info is not None else chat.settings.asked_for,
+        backend=" · ".join(filter(None, (info.backend, info.device, info.dtype))) if info else "",
         note=info.backend_note if info is not None else "",
         used=chat.context_used,
         limit=info.context if info is not None else 0,

@@ -97,7 +97,8 @@ def figures(about: About, palette: Palette) -> list[Row]:
                 (f"  ln {round(logprob, 3) + 0.0:7.3f}", muted),
             ]
         rows.append([(f"{label:<18}"[:18] + " ", muted), *value])
-    rows.append(_fact("entropy", f"{score.entropy:.3f} nats", palette))
+    entropy = "not known" if math.isnan(score.entropy) else f"{score.entropy:.3f} nats"
+    rows.append(_fact("entropy", entropy, palette))
     likelier = f"{score.rank:,} likelier" if score.rank else "the likeliest"
     rows.append([*_fact("rank", f"{score.rank + 1:,}", palette), (f"  {likelier}", muted)])
     return rows

@@ -52,8 +52,9 @@ class Welcome(Widget):
 
     def _about(self, info: ModelInfo) -> list[Content]:
         note = f" ({info.backend_note})" if info.backend_note else ""
+        size = f" · {info.parameters / 1e6:,.0f} M parameters" if info.parameters else ""
         lines = [
-            f"{info.name} · {info.parameters / 1e6:,.0f} M parameters",
+            f"{info.name}{size}",
             f"{info.backend} on {info.device}{note}",
         ]
         assumed = [f"assumed: {line}" for line in info.assumptions]

@@ -110,6 +110,7 @@ def test_names_complete_as_they_are_typed() -> None:
         "/samples ",
         "/seed ",
         "/system ",
+        "/server ",
         "/save ",
     ]
     assert len(complete("/", Settings())) == len(COMMANDS)

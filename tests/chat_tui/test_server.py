@@ -540,7 +540,7 @@ def test_nobody_listens() -> None:
     backend.send(Load("", server=f"127.0.0.1:{port}"))
     message = failure(until(backend, Failed))
     backend.close()
-    assert f"no connection to 127.0.0.1:{port}" in message
+    assert f"no server at 127.0.0.1:{port} (connection refused)" in message
 
 
 def test_tls_where_there_is_none() -> None:
