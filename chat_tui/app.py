@@ -217,7 +217,7 @@ class ChatApp(App[None]):
                 self.act(lambda: self.chat.send(text))
             case commands.SetValue(command, value):
                 self.act(lambda: self.chat.change(command.setting, value))
-                if command.name != "model":  # it says itself what comes of it
+                if command.name not in ("model", "server"):  # it says itself what comes of it
                     self._tell_value(command)
             case commands.Question(command):
                 self._tell_value(command)
