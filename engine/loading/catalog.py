@@ -205,7 +205,8 @@ def _entry(name: str) -> CatalogModel:
 
 def _unknown(name: str) -> ModelFileError:
     near = difflib.get_close_matches(name.lower(), CATALOG, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"known names: {', '.join(CATALOG)}."
+    known = f"known names: {', '.join(CATALOG)}. On the hub a model is called org/name."
+    hint = f"did you mean {near[0]}?" if near else known
     return ModelFileError(
         f"There is no model {name!r}, neither by name nor as a file or folder: {hint}"
     )
