@@ -231,6 +231,9 @@ def test_four_bits_are_the_first_choice() -> None:
 
 
 def test_the_hub_is_quick_to_import() -> None:
-    code = "import sys, engine.loading.hub; print({'torch', 'numpy', 'huggingface_hub'} & {*sys.modules})"
+    code = (
+        "import sys, engine.loading.hub\n"
+        "print({'torch', 'numpy', 'huggingface_hub'} & {*sys.modules})"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
