@@ -7,10 +7,14 @@ total_memory()                       # bytes of this machine or container, None 
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from engine.errors import EngineError
 
@@ -48,6 +52,28 @@ def return_freed() -> None:
     trim = getattr(_C_LIBRARY, "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def release_mapped(tensors: Iterable[Tensor]) -> None:
+    """Give the pages back that were read of tensors that are mapped from a file and were never
+    written to. They count as this program's memory until the system needs them, and can be read
+    again.
+
+    Never to be called with other tensors: theirs would be emptied.
+    """
+    if sys.platform != "linux":
+        return
+    page = mmap.PAGESIZE
+    for tensor in tensors:
+        # Whole pages only: what shares the first and the last is somebody else's.
+        start = -(-tensor.data_ptr() // page) * page
+        end = (tensor.data_ptr() + tensor.nbytes) // page * page
+        if end > start:
+            _madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_DONTNEED)
+
+
+def _madvise(*arguments: object) -> None:
+    getattr(_C_LIBRARY, "madvise", lambda *_: None)(*arguments)
 
 
 _C_LIBRARY = ctypes.CDLL(None) if os.name == "posix" else None

@@ -13,7 +13,7 @@ every tensor is held against what that variant has, and none may be missing, lef
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from engine.loading.finite import is_finite
 from engine.loading.nanochat_identity import Identity, identify
 from engine.loading.nanochat_paths import locate, meta_path, source_of, tokenizer_path
 from engine.loading.torch_file import read_tensors
-from engine.memory import require_memory
+from engine.memory import release_mapped, require_memory
 from engine.models.nanochat import NanochatModel, tensor_shapes
 
 COMPILED_PREFIX = "_orig_mod."
@@ -93,13 +93,14 @@ def load_checkpoint(
     kind = torch.bfloat16 if dtype is None else dtype
     needed = sum(tensor.numel() for tensor in tensors.values()) * kind.itemsize
     require_memory(str(file), needed, torch.device(device))
-    check(tensors, identity, where=str(file))
+    check(tensors, identity, where=str(file), seen=lambda tensor: release_mapped([tensor]))
     model = NanochatModel(
         identity.config,
         identity.variant,
         tensors,
         device=device,
         dtype=kind,
+        release=lambda: release_mapped(tensors.values()),
     )
     return NanochatCheckpoint(
         model=model,
@@ -134,9 +135,15 @@ def read_meta(path: Path) -> dict[str, Any]:
     return meta
 
 
-def check(tensors: Mapping[str, Tensor], identity: Identity, *, where: str) -> None:
+def check(
+    tensors: Mapping[str, Tensor],
+    identity: Identity,
+    *,
+    where: str,
+    seen: Callable[[Tensor], None] = lambda tensor: None,
+) -> None:
     """Hold every tensor against what the variant has at these sizes: its name, shape, type, and
-    that its values are numbers.
+    that its values are numbers. `seen` is called with each one that was read through.
 
     Raises:
         ModelFileError: naming what is missing, what is left over, or the first that differs.
@@ -170,6 +177,7 @@ def check(tensors: Mapping[str, Tensor], identity: Identity, *, where: str) -> N
                 f"{where}: {name} has values that are not numbers (NaN or infinite); "
                 "the training diverged or the file is damaged."
             )
+        seen(tensor)
 
 
 def _strip_prefix(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -215,11 +215,13 @@ class NanochatModel:
         *,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
         """`tensors` holds what `tensor_shapes(config, variant)` names, in any floating-point type.
 
         A tensor that is on `device` in `dtype` already is kept, not copied: a memory-mapped
-        checkpoint stays mapped.
+        checkpoint stays mapped. `release` is called after each layer: what was read of it is not
+        needed in memory any more.
         """
         self.config, self.variant = config, variant
         self.device, self.dtype = torch.device(device), dtype
@@ -267,6 +269,7 @@ class NanochatModel:
                     value_gate=take(f"{block}.attn.ve_gate.weight") if has_value else None,
                 )
             )
+            release()
         self._embedding = take("transformer.wte.weight")
         # Cropped here, so that the rows of the padding are never multiplied.
         self._head = take("lm_head.weight")[: config.vocab_size]

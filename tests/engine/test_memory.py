@@ -9,6 +9,7 @@ import torch
 
 from engine import memory
 from engine.errors import EngineError
+from engine.loading.torch_file import read_tensors
 
 CPU = torch.device("cpu")
 
@@ -51,3 +52,13 @@ def test_where_nothing_is_known_nothing_is_refused(monkeypatch: pytest.MonkeyPat
 
 def test_freed_memory_is_given_back_where_the_system_can() -> None:
     memory.return_freed()
+
+
+def test_what_is_mapped_can_be_read_again_after_it_was_released(tmp_path: Path) -> None:
+    expected = {"a": torch.randn(3000, 40), "b": torch.randn(7), "c": torch.randn(900, 33)}
+    torch.save(expected, tmp_path / "tensors.pt")
+    mapped = read_tensors(tmp_path / "tensors.pt")
+    for _ in range(2):
+        for name, tensor in mapped.items():
+            assert torch.equal(tensor, expected[name])
+        memory.release_mapped(mapped.values())
