@@ -15,7 +15,7 @@ from pathlib import Path
 
 from chat_tui.model import Model
 from chat_tui.tree import Answer, Pick, Prompt, Tree
-from engine.messages import Exchange, Overflowed, Started
+from engine.messages import NO_ID, Exchange, Overflowed, Started
 
 
 class HistoryChangedError(Exception):
@@ -93,7 +93,8 @@ class Conversation:
             HistoryChangedError: it does not begin with what is known, though no turn was dropped
                 and the model is the same.
         """
-        if not prompt or not self._grows(model):  # it may be known to a server alone
+        # What a server was told as text is known to it alone.
+        if not prompt or NO_ID in self.tokens or not self._grows(model):
             return
         known = self.tokens[self.preface_tokens :]
         place = first_difference(known, prompt[preface_tokens:])

@@ -5,6 +5,9 @@ there; else N requests at a time. Temperatures of their own part the request: `n
 What a server refuses by name (`top_k`, `logprobs`, ...) is left out from then on, and said
 (`Traits.note`). A request is repeated only while nothing of its answer has been shown, so nothing
 is ever shown twice.
+
+Where the server takes token ids (`Exact`) and no tool is offered, the request is the conversation's
+own list of ids, on `/completions`; else it is messages, on `/chat/completions`.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import httpx
 from chat_tui.backends import dialogue
 from chat_tui.backends.chunks import Usage
 from chat_tui.backends.endpoint import Endpoint, body_of
+from chat_tui.backends.exact import Exact, Prompt, behind
 from chat_tui.backends.faults import (
     ContextError,
     RefusedError,
@@ -61,11 +65,13 @@ class Answering:
         http: httpx.AsyncClient,
         where: Endpoint,
         traits: Traits,
+        exact: Exact | None,
         limits: Limits,
         say: Callable[[Event], None],
     ) -> None:
         self._ask, self._http, self._where = ask, http, where
-        self._traits, self._limits, self._say = traits, limits, say
+        self._traits, self._exact, self._limits, self._say = traits, exact, limits, say
+        self._prompt: Prompt | None = None
         temperatures = ask.params.temperatures
         self._rows = [
             Row(index, temperatures[index % len(temperatures)]) for index in range(ask.samples)
@@ -82,9 +88,8 @@ class Answering:
 
     async def run(self) -> None:
         """From the first request to `Finished`, `Failed` or `Overflowed`."""
-        ask = self._ask
-        if ask.answer or ask.answer_text:
-            return self._say(Failed(ask.ask, "This server cannot go on from a begun answer."))
+        if (event := await self._prepare()) is not None:
+            return self._say(event)
         for _, group in groupby(self._rows, key=lambda row: row.temperature):
             rows = tuple(row for row in group if not row.ended)
             together = rows and self._traits.takes("n")
@@ -101,6 +106,21 @@ class Answering:
             for task in self._running:
                 task.cancel()
         return self._say(self._end())
+
+    async def _prepare(self) -> Failed | Overflowed | None:
+        """Make the prompt's ids, where that is possible; an event where nothing is to be asked."""
+        ask, exact = self._ask, self._exact
+        begun = bool(ask.answer or ask.answer_text)
+        if exact is not None and (begun or not (ask.tools and self._traits.takes("tools"))):
+            try:
+                self._prompt = prompt = await exact.prompt(ask)
+            except ServerError as error:
+                return Failed(ask.ask, self._where.redact(str(error)))
+            if prompt is not None and len(prompt.ids) >= exact.context:
+                return Overflowed(ask.ask, len(prompt.ids), exact.context, prompt.sizes)
+        if begun and self._prompt is None:
+            return Failed(ask.ask, f"{self._where.host} cannot go on from the middle of an answer.")
+        return None
 
     def cancel(self, index: int | None) -> None:
         """End one row, or all; a request that nobody waits for any more is closed."""
@@ -136,9 +156,8 @@ class Answering:
         while True:
             tried += 1
             body = self._body(rows, refused)
-            request = self._http.build_request(
-                "POST", f"{self._where.base}/chat/completions", json=body
-            )
+            page = "completions" if "prompt" in body else "chat/completions"
+            request = self._http.build_request("POST", f"{self._where.base}/{page}", json=body)
             try:
                 response = await asyncio.wait_for(
                     self._http.send(request, stream=True), self._limits.first_s
@@ -170,15 +189,9 @@ class Answering:
                 raise error
 
     def _body(self, rows: Sequence[Row], refused: set[str]) -> dict[str, Any]:
-        ask, row = self._ask, rows[0]
-        params = ask.params
-        tools = self._traits.takes("tools") and "tools" not in refused and ask.tools
+        row, params = rows[0], self._ask.params
         body: dict[str, Any] = {
             "model": self._traits.model,
-            "messages": [
-                *dialogue.messages(ask.history, ask.text, ask.system, tools=tools),
-                *row.behind,
-            ],
             "stream": True,
             "stream_options": {"include_usage": True},
             "temperature": row.temperature,
@@ -190,12 +203,36 @@ class Answering:
             body["max_tokens"] = max(params.max_tokens - row.tokens, 1)
         if params.top_k is not None or self._traits.open:
             body["top_k"] = -1 if params.top_k is None else params.top_k
-        if params.alternatives is not None:
-            body |= {"logprobs": True, "top_logprobs": min(params.alternatives, 20)}
+        body |= self._as_messages(row, refused) if self._prompt is None else self._as_ids(row)
+        return self._traits.fit(body, refused, tools=self._ask.tools)
+
+    def _as_messages(self, row: Row, refused: set[str]) -> dict[str, Any]:
+        ask, several = self._ask, self._ask.params.alternatives
+        tools = self._traits.takes("tools") and "tools" not in refused and ask.tools
+        sent = dialogue.messages(ask.history, ask.text, ask.system, tools=tools)
+        body: dict[str, Any] = {"messages": [*sent, *row.behind]}
+        if several is not None:
+            body |= {"logprobs": True, "top_logprobs": min(several, 20)}
         if tools:
             last = row.rounds >= MOST_ROUNDS
             body |= {"tools": [dialogue.CALCULATOR], "tool_choice": "none" if last else "auto"}
-        return self._traits.fit(body, refused, tools=ask.tools)
+        return body
+
+    def _as_ids(self, row: Row) -> dict[str, Any]:
+        assert self._prompt is not None
+        assert self._exact is not None
+        params, ids = self._ask.params, self._prompt.ids
+        several = params.alternatives
+        body: dict[str, Any] = {"prompt": list(ids)}
+        if params.max_tokens is None:  # the endpoint's own default is 16
+            body["max_tokens"] = self._exact.context - len(ids)
+        if self._exact.kind == "vLLM":
+            body["return_token_ids"] = True
+        elif several is None:
+            several = 1  # llama-server gives ids with log-probabilities alone
+        if several is not None:
+            body["logprobs"] = min(several, 20)
+        return body
 
     # What comes back.
 
@@ -236,33 +273,35 @@ class Answering:
     def _start(self) -> None:
         if not self._started:
             self._started = True
-            limit = self._ask.params.max_tokens
+            prompt = self._prompt or Prompt((), 0, (), "", (), ())
             self._say(
                 Started(
                     ask=self._ask.ask,
-                    prompt_tokens=(),
-                    preface_tokens=0,
+                    prompt_tokens=prompt.ids,
+                    preface_tokens=prompt.preface,
                     seed=self._seed,
                     temperatures=tuple(row.temperature for row in self._rows),
-                    max_tokens=limit or 0,
+                    max_tokens=self._ask.params.max_tokens or 0,
+                    answer=prompt.answer,
+                    answer_text=prompt.answer_text,
                 )
             )
 
     def _step(self, units: Iterable[Unit], row: Row) -> None:
-        before, behind = row.index, len(self._rows) - row.index - 1
+        before, after = row.index, len(self._rows) - row.index - 1
         for unit in units:
             self._last_at = time.monotonic()
             self._first_at = self._first_at or self._last_at
             self._say(
                 Stepped(
                     ask=self._ask.ask,
-                    tokens=(*[None] * before, unit.token, *[None] * behind),
-                    masks=(*[None] * before, unit.mask, *[None] * behind),
-                    texts=(*[""] * before, unit.text, *[""] * behind),
+                    tokens=(*[None] * before, unit.token, *[None] * after),
+                    masks=(*[None] * before, unit.mask, *[None] * after),
+                    texts=(*[""] * before, unit.text, *[""] * after),
                     calls=() if unit.call is None else ((row.index, *unit.call),),
                     scores=()
                     if unit.score is None
-                    else (*[None] * before, unit.score, *[None] * behind),
+                    else (*[None] * before, unit.score, *[None] * after),
                 )
             )
 
@@ -283,7 +322,8 @@ class Answering:
         if not row.ended:
             row.ended = True
             self._start()  # it may have been cancelled before
-            self._say(RowFinished(self._ask.ask, row.index, reason, ()))
+            closing = () if self._prompt is None else behind((row.last,), self._prompt.closing)
+            self._say(RowFinished(self._ask.ask, row.index, reason, closing))
 
     # The end.
 

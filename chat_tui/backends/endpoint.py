@@ -93,7 +93,9 @@ def client(endpoint: Endpoint, connect_s: float = CONNECT_S) -> httpx.AsyncClien
     return httpx.AsyncClient(
         headers=headers,
         timeout=httpx.Timeout(None, connect=connect_s),  # the rest is timed where it is awaited
-        limits=httpx.Limits(max_connections=None, keepalive_expiry=5),
+        # The server may close a kept connection just when a request is put on it, and whether it
+        # was heard cannot be told; a new one costs little beside an answer.
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         trust_env=not local,
     )
 

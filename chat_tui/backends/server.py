@@ -18,8 +18,10 @@ import httpx
 
 from chat_tui.backends import endpoint
 from chat_tui.backends.answering import Answering
+from chat_tui.backends.dialogue import CALCULATOR
 from chat_tui.backends.endpoint import CONNECT_S, Endpoint, Served
-from chat_tui.backends.faults import ServerError
+from chat_tui.backends.exact import Exact
+from chat_tui.backends.faults import RefusedError, ServerError
 from chat_tui.backends.stream import Limits
 from chat_tui.backends.traits import Traits
 from engine.messages import (
@@ -88,6 +90,7 @@ class _Work:
         self._http: httpx.AsyncClient | None = None
         self._where: Endpoint | None = None
         self._traits: Traits | None = None
+        self._exact: Exact | None = None
         self._info: ModelInfo | None = None
         self._thread = threading.Thread(target=self._run, name="chat-tui-server", daemon=True)
         self._thread.start()
@@ -105,6 +108,8 @@ class _Work:
         try:
             self._loop.run_until_complete(self._until_closed())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            if left := asyncio.all_tasks(self._loop):  # generators of httpx's that were cut short
+                self._loop.run_until_complete(asyncio.wait(left, timeout=_CLOSING_S))
         finally:
             self._loop.close()
 
@@ -155,7 +160,7 @@ class _Work:
     async def _load(self, request: Load, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait([before])
-        self._where = self._traits = self._info = None
+        self._where = self._traits = self._exact = self._info = None
         where = Endpoint.of(request.server or "", request.key_env)
         self._say(Loading(f"Asking {where.host} for its models"))
         if self._http is not None:
@@ -164,8 +169,14 @@ class _Work:
         self._where = where
         served = await endpoint.served_models(self._http, where)
         model = endpoint.choose(served, request.name, where)
-        self._traits = Traits(model.name, model.kind, self._tell_note)
-        self._info = _info(model, where, self._traits)
+        traits = Traits(model.name, model.kind, self._tell_note)
+        self._exact = await Exact.of(self._http, where, model)
+        if self._exact is not None:
+            traits.exact = True
+            if not await _takes_tools(self._http, where, model):
+                traits.learn({"tools"}, tools=True)
+        self._traits = traits
+        self._info = _info(model, where, traits, self._exact)
         self._say(Ready(self._info))
 
     def _tell_note(self) -> None:
@@ -182,7 +193,9 @@ class _Work:
             self._say(Failed(request.ask, "There is no server to ask."))
             return
         traits = self._traits
-        answering = Answering(request, self._http, self._where, traits, self._limits, self._say)
+        answering = Answering(
+            request, self._http, self._where, traits, self._exact, self._limits, self._say
+        )
         self._asks[request.ask] = answering
         try:
             for row in early:
@@ -192,8 +205,28 @@ class _Work:
             del self._asks[request.ask]
 
 
-def _info(model: Served, where: Endpoint, traits: Traits) -> ModelInfo:
-    """What is known of a served model. Its context is not told: how full it is, is not known."""
+async def _takes_tools(http: httpx.AsyncClient, where: Endpoint, model: Served) -> bool:
+    """vLLM refuses them where it was started without a parser for them. Found out beforehand, since
+    it decides whether ids or messages are sent, from the first message on."""
+    if model.kind != "vLLM":
+        return True
+    body = {
+        "model": model.name,
+        "messages": [{"role": "user", "content": "Hi"}],
+        "max_tokens": 1,
+        "tools": [CALCULATOR],
+        "tool_choice": "auto",
+    }
+    try:
+        await endpoint.ask(http, where, f"{where.base}/chat/completions", body)
+    except RefusedError as error:
+        return error.status not in (400, 422, 501)
+    return True
+
+
+def _info(model: Served, where: Endpoint, traits: Traits, exact: Exact | None) -> ModelInfo:
+    """What is known of a served model. How full its context is, is known where ids are sent."""
+    counted = exact is not None and not traits.takes("tools")
     return ModelInfo(
         name=model.name,
         family="",
@@ -206,7 +239,7 @@ def _info(model: Served, where: Endpoint, traits: Traits) -> ModelInfo:
         n_kv_head=0,
         head_dim=0,
         vocab_size=0,
-        context=0,
+        context=exact.context if exact is not None and counted else 0,
         dtype="",
         device=where.host,
         backend=traits.kind,

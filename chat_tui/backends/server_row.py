@@ -58,6 +58,7 @@ class Row:
     ended: no event will follow for it.
     finish: why this round ended, in the server's word; empty while it runs.
     tokens: how many units it has.
+    last: the id of the last one.
     rounds: how many requests went on behind tool calls.
     behind: the messages behind the user's: what was said and called in earlier rounds.
     """
@@ -68,6 +69,7 @@ class Row:
         self.begun = self.ended = False
         self.finish = ""
         self.tokens = 0
+        self.last = NO_ID
         self.rounds = 0
         self.behind: list[Message] = []
         self._length = 0
@@ -148,6 +150,7 @@ class Row:
     def _unit(self, token: int, mask: int, text: str, score: TokenScore | None = None) -> Unit:
         self._length += len(text)
         self.tokens += 1
+        self.last = token
         return Unit(token, mask, text, score)
 
     # Tool calls.

@@ -42,6 +42,7 @@ class Traits:
     model: the model's name there.
     kind: what serves it, as a name to show.
     open: it is one of the engines that take top-k and the like.
+    exact: it takes token ids where no tool is offered.
     changed: called when more is known of it.
     """
 
@@ -49,6 +50,7 @@ class Traits:
         self.model = model
         self.kind = kind or "server"
         self.open = bool(kind)
+        self.exact = False
         self._changed = changed
         self._refuses: dict[bool, set[str]] = {True: set(), False: set()}
 
@@ -85,4 +87,6 @@ class Traits:
         """How it is asked, for the status line."""
         lost = [text for name, text in _LOST.items() if not self.takes(name)]
         several = "one request for all answers" if self.takes("n") else "a request for each answer"
-        return ", ".join([several, *lost])
+        tools = self.takes("tools")
+        exact = ["exact tokens with /tools off" if tools else "exact tokens"] if self.exact else []
+        return ", ".join([several, *exact, *lost])

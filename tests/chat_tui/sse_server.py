@@ -121,12 +121,13 @@ def talk(*texts: str, pause: float = 0.0) -> Script:
 class SseServer:
     """Args:
     script: answers each POST.
-    models: what a GET of `/v1/models` gives; None: there is no such page.
+    models: what a GET of `/v1/models` gives; None: there is no such page. `pages` are others.
     """
 
     def __init__(self, script: Script, models: object | None = MODELS) -> None:
         self.script = script
         self.models = models
+        self.pages: dict[str, object] = {}
         self.asked: list[Asked] = []
         self.hung_up = threading.Event()
         server = self
@@ -137,7 +138,9 @@ class SseServer:
             def do_GET(self) -> None:
                 wire = Wire(self, server.hung_up)
                 server.asked.append(Asked(self.path, {}, dict(self.headers)))
-                if server.models is None or self.path != "/v1/models":
+                if self.path in server.pages:
+                    wire.json(200, server.pages[self.path])
+                elif server.models is None or self.path != "/v1/models":
                     wire.json(404, {"detail": "Not Found"})
                 elif callable(server.models):
                     server.models(server.asked[-1], wire)
