@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -22,6 +23,8 @@ from engine.loading import catalog, hub
 from engine.loading.hub import best_gguf, files_of, parse
 from tests.engine.test_families import SIZES
 from tests.engine.tiny_models import build, write_gguf, write_tokenizer
+
+NANOCHAT = Path(__file__).parent.parent / "data" / "nanochat" / "V0"
 
 
 class Hub(ThreadingHTTPServer):
@@ -101,7 +104,15 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     empty = tmp_path / "empty"
     empty.mkdir()
     (empty / "README.md").write_text("hello")
-    repos = {"some/tensors": folder, "some/quantised": quantised, "some/empty": empty}
+    nanochat = tmp_path / "nanochat"
+    shutil.copytree(NANOCHAT / "chatsft_checkpoints" / "d4", nanochat)
+    shutil.copy(NANOCHAT / "tokenizer" / "tokenizer.pkl", nanochat)
+    repos = {
+        "some/tensors": folder,
+        "some/quantised": quantised,
+        "some/empty": empty,
+        "some/nanochat": nanochat,
+    }
     with Hub(repos) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
@@ -137,6 +148,14 @@ def test_the_best_file_or_the_named_one_is_fetched(server) -> None:
     named = catalog.resolve("hf:some/quantised/tiny.Q2_K.gguf", silent)
     assert named.name == "tiny.Q2_K.gguf"
     assert load_model("hf:some/quantised/tiny.Q2_K.gguf", device="cpu").info.family == "llama"
+
+
+def test_a_nanochat_is_found_with_its_meta_and_tokenizer(server) -> None:
+    """In the client's cache they are links to files of other names."""
+    path = catalog.resolve("some/nanochat", silent)
+    assert path.name == "model_000123.pt"
+    assert path.is_symlink()
+    assert load_model("some/nanochat", device="cpu").info.variant == "V0"
 
 
 def test_pulling_asks_for_what_is_new(server) -> None:
