@@ -30,7 +30,9 @@ from chat_tui.drawing import Stage
 from chat_tui.editing import Editing
 from chat_tui.hints import hints
 from chat_tui.history import PromptHistory
+from chat_tui.keeping import Keeping
 from chat_tui.looking import Looking
+from chat_tui.session import Session
 from chat_tui.settings import Settings
 from chat_tui.terminal import install, leave_on_signals
 from chat_tui.theme import DARK
@@ -85,6 +87,7 @@ class ChatApp(App[None]):
         Binding("escape", "stop", "Stop; keep what is there"),
         Binding("ctrl+c", "interrupt", "Stop; else copy what is selected", priority=True),
         Binding("ctrl+t", "tree", "The conversation as a tree", priority=True),
+        Binding("ctrl+o", "sessions", "Saved sessions", priority=True),
         Binding("f1", "help", "Keys and commands"),
         Binding("ctrl+p", "command_palette", "Find a command or a theme", priority=True),
         Binding("ctrl+q", "quit", "Quit", priority=True),
@@ -97,6 +100,10 @@ class ChatApp(App[None]):
         *,
         load_sent: bool = False,
         history: Path | None = None,
+        keep: Path | None = None,
+        session: Session | None = None,
+        choose: bool = False,
+        trouble: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
@@ -106,6 +113,8 @@ class ChatApp(App[None]):
         self._backend = backend
         self._past = PromptHistory(history)
         self._editing = Editing()
+        self.keeping = Keeping(self, self.chat, keep)
+        self._at_start = session, choose, trouble
         self._looking = Looking(self, self.chat)
         self._ticks = 0
         self._timer: Timer | None = None
@@ -140,6 +149,13 @@ class ChatApp(App[None]):
         leave_on_signals(lambda code: self.exit(return_code=code))
         self._redraw()
         self._tick()
+        session, choose, trouble = self._at_start
+        if trouble:
+            self.notice(trouble)
+        if session is not None:
+            self.keeping.open(session)
+        if choose:
+            self.keeping.pick()
 
     # Draining and drawing.
 
@@ -159,6 +175,7 @@ class ChatApp(App[None]):
         for event in events:
             self.chat.take(event)
         self._draw()
+        self.keeping.tick()
         self._ticks += 1
         news = any(not isinstance(event, Stepped) for event in events)
         if news or self._ticks % STATUS_EVERY == 0:
@@ -238,6 +255,8 @@ class ChatApp(App[None]):
                 self.exit()
             case "save":
                 return self._save(argument)
+            case "export":
+                return self.keeping.export(argument)
             case "undo":
                 self.action_undo()
             case "more":
@@ -306,6 +325,14 @@ class ChatApp(App[None]):
     def action_pick(self, index: int) -> None:
         self.act(lambda: self.chat.pick(index))
         self.prompt.focus()
+
+    def notice(self, text: str) -> None:
+        """A line that stays, about what no answer and no command is the cause of."""
+        self.transcript.add_notice(text, "warning")
+
+    def action_sessions(self) -> None:
+        if len(self.screen_stack) == 1:
+            self.keeping.pick()
 
     def action_undo(self) -> None:
         inside = self.transcript.has_focus
@@ -457,23 +484,49 @@ class ChatApp(App[None]):
         self.push_screen(OverflowScreen(overflow), answered)
 
 
-def run(settings: Settings, backend: Backend) -> int:
+def run(
+    settings: Settings,
+    backend: Backend,
+    *,
+    private: bool = False,
+    session: Session | None = None,
+    choose: bool = False,
+) -> int:
     """Run the program until the user leaves; returns the exit code.
 
     `settings.load()` has been sent to `backend` already: the engine starts while this module is
     being imported. `backend` is closed at the end.
+
+    Args:
+        private: write nothing of what is typed and answered to the disk.
+        session: a saved conversation to go on with.
+        choose: begin with the list of saved conversations.
     """
+    from chat_tui.store import FILE_NAME
     from engine.errors import EngineError
-    from engine.paths import state_dir
+    from engine.paths import data_dir, state_dir
 
     install()
-    try:
-        history: Path | None = state_dir() / "prompts.jsonl"
-    except EngineError:
-        history = None
-    app = ChatApp(settings, backend, load_sent=True, history=history)
+    history = keep = None
+    trouble = ""
+    if not private:
+        try:
+            history, keep = state_dir() / "prompts.jsonl", data_dir() / FILE_NAME
+        except EngineError as error:
+            trouble = f"The conversation is not being saved: {error}"
+    app = ChatApp(
+        settings,
+        backend,
+        load_sent=True,
+        history=history,
+        keep=keep,
+        session=session,
+        choose=choose,
+        trouble=trouble,
+    )
     try:
         app.run()
     finally:
+        app.keeping.close()
         backend.close()
     return app.return_code or 0

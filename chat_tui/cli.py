@@ -7,7 +7,9 @@ process is started before the screen's libraries are imported, so that both load
 
 from __future__ import annotations
 
+import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NoReturn, cast
 
 import typer
@@ -20,6 +22,7 @@ from chat_tui.settings import MAX_SAMPLES, Settings
 
 if TYPE_CHECKING:
     from chat_tui.backends.base import WaitingBackend
+    from chat_tui.session import Session
 
 app = typer.Typer(
     name="chat-tui",
@@ -47,7 +50,7 @@ def main() -> None:
     from engine.errors import EngineError
 
     try:
-        code = app(prog_name="chat-tui", standalone_mode=False)
+        code = app(_spelled_out(sys.argv[1:]), prog_name="chat-tui", standalone_mode=False)
     except _USAGE_ERROR as error:
         fail(f"{error.format_message()} (chat-tui --help lists what there is)", 2)
     except EngineError as error:
@@ -81,6 +84,47 @@ def assumption(text: str) -> tuple[str, object]:
         return key, float(value)
     except ValueError:
         return key, value
+
+
+_CHOOSE = "choose"
+
+
+def _spelled_out(arguments: list[str]) -> list[str]:
+    """`--resume` may stand without its ID, which the parser of the command line cannot read."""
+    spelled = []
+    for place, argument in enumerate(arguments, 1):
+        behind = arguments[place] if place < len(arguments) else "-"
+        alone = argument == "--resume" and behind.startswith("-")
+        spelled.append(f"--resume={_CHOOSE}" if alone else argument)
+    return spelled
+
+
+def _saved(resume: str | None, last: bool) -> Session | None:
+    """The session to go on with, if one was asked for."""
+    if resume is None and not last:
+        return None
+    from chat_tui.store import Store, StoreError
+
+    # Not closed: the session's scores are read when they are looked at.
+    store = Store.open()
+    if resume is not None:
+        if not resume.isdecimal():
+            raise typer.BadParameter(
+                f"{resume!r} is no session; chat-tui sessions list shows them."
+            )
+        return store.load(int(resume[:18]))
+    number = store.last()
+    if number is None:
+        raise StoreError("No conversation has been saved yet.")
+    return store.load(number)
+
+
+def _as_before(settings: Settings, session: Session) -> Settings:
+    """With the model that the session's last answer came from, where its file is still there."""
+    head = session.conversation.head
+    path = head.model.path if head is not None else ""
+    there = path and not settings.server and os.path.exists(path)
+    return replace(settings, model=path) if there else settings
 
 
 def _version(wanted: bool) -> None:
@@ -160,6 +204,16 @@ def chat(
             help="Settle what a checkpoint does not say: softcap=20.", metavar="KEY=VALUE"
         ),
     ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(help="Go on with a saved session; without ID, choose one.", metavar="[ID]"),
+    ] = None,
+    continue_: Annotated[
+        bool, typer.Option("--continue", "-c", help="Go on with the last session.")
+    ] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Write nothing of this chat to the disk.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -191,6 +245,11 @@ def chat(
         if prompt is None and sys.stdin.isatty():
             raise typer.BadParameter("nothing to ask: give -p TEXT, or pipe the text in.")
         raise typer.Exit(answer_once(prompt, settings, _waiting(settings), as_json=as_json))
+    choose = resume == _CHOOSE
+    session = None if choose else _saved(resume, continue_)
+    source = context.get_parameter_source("model")
+    if session is not None and source is not None and source.name == "DEFAULT":
+        settings = _as_before(settings, session)
     from chat_tui.backends.either import EitherBackend
 
     backend = EitherBackend()
@@ -198,7 +257,7 @@ def chat(
 
     from chat_tui.app import run
 
-    raise typer.Exit(run(settings, backend))
+    raise typer.Exit(run(settings, backend, private=private, session=session, choose=choose))
 
 
 def _waiting(settings: Settings) -> WaitingBackend:

@@ -201,6 +201,12 @@ COMMANDS: tuple[Command, ...] = (
         show=lambda now: now.server or "off: this machine answers",
     ),
     Command("save", "PATH", "write the conversation with its token ids as JSON"),
+    Command(
+        "export",
+        "FORMAT PATH",
+        "write the whole tree to a file",
+        values=("md ", "json ", "jsonl ", "dpo ", "kto ", "html "),
+    ),
     Command("help", "", "keys and commands"),
     Command("quit", "", "leave"),
 )

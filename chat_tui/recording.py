@@ -94,7 +94,7 @@ class Recorder:
         self._answers: dict[int, tuple[object, ...]] = {}
         self._scored: dict[int, int] = {}
         self._place: tuple[int | None, int | None] = (None, None)
-        self._batches: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[_Batch | threading.Event | None] = queue.SimpleQueue()
         self._news: queue.SimpleQueue[tuple[Session, str]] = queue.SimpleQueue()
         self._reported = False
         self._said = ""
@@ -131,6 +131,16 @@ class Recorder:
         self._hear()
         said, self._said = self._said, ""
         return said
+
+    def flush(self, chat: Recorded) -> None:
+        """Write what is new, and wait for it."""
+        self._hear()
+        self._look_at(chat)
+        if self._thread is not None and self._thread.is_alive():
+            written = threading.Event()
+            self._batches.put(written)
+            written.wait(_CLOSING_S)
+            self._hear()
 
     def close(self, chat: Recorded) -> None:
         """Write what is left, and wait for it."""
@@ -265,7 +275,7 @@ class _Writer:
     def __init__(
         self,
         path: Path | None,
-        batches: queue.SimpleQueue[_Batch | None],
+        batches: queue.SimpleQueue[_Batch | threading.Event | None],
         news: queue.SimpleQueue[tuple[Session, str]],
     ) -> None:
         self._path = path
@@ -276,6 +286,9 @@ class _Writer:
 
     def run(self) -> None:
         while (batch := self._batches.get()) is not None:
+            if isinstance(batch, threading.Event):
+                batch.set()
+                continue
             try:
                 self.write(batch)
             except _Diverged:

@@ -147,6 +147,16 @@ class Store:
             number, title, created, updated, conversation, tree.turns.get(shown), revision
         )
 
+    def preview(self, number: int, turns: int = 6) -> list[tuple[str, str]]:
+        """The first messages of a session and the beginnings of the answers that were picked."""
+        query = """
+            SELECT user, coalesce(substr(answers.text, 1, 400), '')
+            FROM turns LEFT JOIN answers
+                ON answers.session = turns.session AND answers.id = turns.picked
+            WHERE turns.session = ? ORDER BY turns.id LIMIT ?
+        """
+        return self.connection.execute(query, (number, turns)).fetchall()
+
     def search(self, words: str, limit: int = 50) -> list[Summary]:
         """Sessions in whose title, messages or answers all of `words` stand, best first; `found` is
         the place."""

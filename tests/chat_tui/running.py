@@ -75,12 +75,16 @@ async def running(
     size: tuple[int, int] = (100, 30),
     ready: bool = True,
     history: Path | None = None,
+    keep: Path | None = None,
 ) -> AsyncIterator[Running]:
     backend = FakeBackend()
-    app = ChatApp(settings or Settings(), backend, history=history)
+    app = ChatApp(settings or Settings(), backend, history=history, keep=keep)
     async with app.run_test(size=size) as pilot:
         run = Running(app, backend, pilot)
         if ready:
             backend.ready()
         await run.settle()
-        yield run
+        try:
+            yield run
+        finally:
+            app.keeping.close()

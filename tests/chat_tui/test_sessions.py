@@ -1,0 +1,146 @@
+"""Saved sessions in the program: recorded, listed, opened, deleted and brought back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chat_tui import cli
+from chat_tui.screens.sessions import SessionsScreen
+from chat_tui.settings import Settings
+from chat_tui.store import Store
+from tests.chat_tui.running import Running, running
+
+ONE = Settings(samples=1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "sessions.db"
+
+
+async def say(run: Running, text: str, answer: str) -> None:
+    await run.send(text)
+    run.backend.answer(answer)
+    await run.settle()
+
+
+async def two_sessions(path: Path) -> None:
+    for text, answer in (("What is red?", "A fox"), ("What is blue?", "The sea")):
+        async with running(ONE, keep=path) as run:
+            await say(run, text, answer)
+
+
+async def test_a_conversation_is_recorded_while_it_happens(path: Path) -> None:
+    async with running(ONE, keep=path) as run:
+        await say(run, "What is red?", "A fox")
+        await run.send("/new")
+        await say(run, "What is blue?", "The sea")
+    with Store.open(path) as store:
+        assert [summary.title for summary in store.sessions()] == ["What is blue?", "What is red?"]
+
+
+async def test_nothing_is_kept_where_nothing_is_to_be_kept(tmp_path: Path) -> None:
+    async with running(ONE) as run:
+        await say(run, "Hi", "one")
+        await run.press("ctrl+o")
+        assert "--private" in run.told
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_the_list_is_searched_looked_into_and_one_is_opened(path: Path) -> None:
+    await two_sessions(path)
+    async with running(ONE, keep=path, size=(100, 30)) as run:
+        await say(run, "Third", "three")
+        await run.press("ctrl+o")
+        screen = run.app.screen
+        assert isinstance(screen, SessionsScreen)
+        assert screen.list.option_count == 3
+        screen.search.value = "fox"
+        await run.pilot.pause(0.3)
+        assert screen.list.option_count == 1
+        assert "A fox" in str(screen.query_one("#preview").render())
+        await run.press("enter")
+        assert run.kept == ["A fox"]
+        assert [entry.text for entry in run.app.transcript.entries] == ["What is red?", "A fox"]
+        await say(run, "And then?", "It runs")
+    with Store.open(path) as store:
+        turns = {summary.title: summary.turns for summary in store.sessions()}
+    assert turns == {"What is red?": 2, "What is blue?": 1, "Third": 1}
+
+
+async def test_deleting_asks_once_and_can_be_undone_until_the_program_ends(path: Path) -> None:
+    await two_sessions(path)
+    async with running(ONE, keep=path) as run:
+        await run.press("ctrl+o", "down", "d")
+        screen = run.app.screen
+        assert isinstance(screen, SessionsScreen)
+        assert "d again" in str(screen.query_one("#ask").render())
+        assert screen.list.option_count == 2
+        await run.press("d")
+        assert screen.list.option_count == 1
+        await run.press("u")
+        assert screen.list.option_count == 2
+        await run.press("d", "d", "escape")
+        with Store.open(path) as store:
+            assert [summary.title for summary in store.sessions()] == ["What is red?"]
+            assert store.connection.execute("SELECT count(*) FROM sessions").fetchone() == (2,)
+    with Store.open(path) as store:
+        assert store.connection.execute("SELECT count(*) FROM sessions").fetchone() == (1,)
+
+
+async def test_the_session_that_is_open_is_not_deleted(path: Path) -> None:
+    async with running(ONE, keep=path) as run:
+        await say(run, "Hi", "one")
+        run.app.keeping.flush()
+        await run.press("ctrl+o", "down", "d")
+        assert "is open" in str(run.app.screen.query_one("#ask").render())
+
+
+async def test_what_cannot_be_kept_is_said_once_and_the_chat_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    path.mkdir()
+    async with running(ONE, keep=path) as run:
+        await say(run, "Hi", "one")
+        run.app.keeping.flush()
+        await run.settle()
+        await say(run, "More", "two")
+        run.app.keeping.flush()
+        await run.settle()
+        assert run.kept == ["one", "two"]
+        notices = [entry.text for entry in run.app.transcript.entries if "saved" in entry.text]
+        assert len(notices) == 1
+        await run.press("ctrl+o")
+        assert "cannot be opened" in run.told
+
+
+async def test_the_tree_is_exported_from_the_prompt(tmp_path: Path) -> None:
+    out = tmp_path / "pairs.jsonl"
+    async with running() as run:
+        await run.send("Hi")
+        run.backend.answer("one", "two")
+        await run.settle()
+        await run.press("alt+2")
+        await run.send("/export dpo")
+        assert "takes a format" in run.told
+        assert run.text == "/export dpo"
+        await run.press("ctrl+u")
+        await run.send(f"/export dpo {out}")
+    (row,) = map(json.loads, out.read_text("utf-8").splitlines())
+    assert (row["chosen"][0]["content"], row["rejected"][0]["content"]) == ("two", "one")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "spelled"),
+    [
+        (["--resume"], ["--resume=choose"]),
+        (["--resume", "3"], ["--resume", "3"]),
+        (["--resume", "-n", "3"], ["--resume=choose", "-n", "3"]),
+        (["-p", "x"], ["-p", "x"]),
+        ([], []),
+    ],
+)
+def test_resume_may_stand_alone(arguments: list[str], spelled: list[str]) -> None:
+    assert cli._spelled_out(arguments) == spelled
