@@ -90,9 +90,10 @@ class Answering:
         """From the first request to `Finished`, `Failed` or `Overflowed`."""
         if (event := await self._prepare()) is not None:
             return self._say(event)
-        for _, group in groupby(self._rows, key=lambda row: row.temperature):
+        for temperature, group in groupby(self._rows, key=lambda row: row.temperature):
             rows = tuple(row for row in group if not row.ended)
-            together = rows and self._traits.takes("n")
+            # vLLM refuses several greedy samples, which says nothing about others.
+            together = rows and temperature > 0 and self._traits.takes("n")
             for part in [rows] if together else [(row,) for row in rows]:
                 self._spawn(self._round(part), part)
         try:

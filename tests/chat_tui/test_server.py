@@ -122,6 +122,15 @@ def test_answers_at_other_temperatures_are_other_requests() -> None:
     assert asked == [(0.2, 5), (0.9, 6)]
 
 
+def test_greedy_answers_are_requests_of_their_own() -> None:
+    """As vLLM has it: "n must be 1 when using greedy sampling"."""
+    with talking(talk("Yes")) as (server, backend):
+        events = ask(backend, samples=2, params=SamplingParams((0.0,), top_k=None))
+        ask(backend, samples=2)
+    assert texts(events, 2) == ["Yes", "Yes"]
+    assert [post.get("n") for post in server.posts] == [None, None, 2]
+
+
 def test_a_server_that_ignores_n_is_asked_for_each_answer() -> None:
     def script(asked: Asked, wire: Wire) -> None:
         talk(f"Seed {asked.body['seed']}")(Asked(asked.path, {}, {}), wire)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chat_tui.backends.sse import EventStream, TooLongError
@@ -42,6 +42,7 @@ def test_other_line_breaks_are_text() -> None:
 WHOLE = "data: Grüße\r\n\r\n: x\r\rdata: 日本\ndata: \U0001f600\n\ndata: [DONE]\n\n".encode()
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=12))
 def test_the_cuts_make_no_difference(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(WHOLE)]
@@ -49,6 +50,7 @@ def test_the_cuts_make_no_difference(cuts: list[int]) -> None:
     assert events(*pieces) == events(WHOLE) == ["Grüße", "日本\n\U0001f600", "[DONE]"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=20))
 def test_no_bytes_break_it(chunks: list[bytes]) -> None:
     events(*chunks)
