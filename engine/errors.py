@@ -15,6 +15,10 @@ class ModelFileError(EngineError):
     """A model file is missing, broken or of a kind that is not supported."""
 
 
+class ModelDoesNotFitError(EngineError):
+    """A model is larger than the memory that is free."""
+
+
 class DownloadError(EngineError):
     """A model could not be fetched from any of its sources."""
 

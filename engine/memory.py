@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.errors import EngineError
+from engine.errors import ModelDoesNotFitError
 
 _RESERVE = 0.05
 """Share of the free memory that is left to others."""
@@ -26,7 +26,7 @@ def require_memory(what: str, needed: int, device: torch.device) -> None:
     """Raises EngineError where `needed` bytes are more than what is free on `device`."""
     free = free_memory(device)
     if free is not None and needed > free * (1 - _RESERVE):
-        raise EngineError(
+        raise ModelDoesNotFitError(
             f"{what} does not fit into memory: it needs about {_shown(needed)} and"
             f" {_shown(free)} are free; choose a smaller or more strongly quantised model."
         )

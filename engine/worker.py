@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO
 
 from engine import threads
-from engine.errors import EngineError
+from engine.errors import EngineError, ModelDoesNotFitError
 from engine.messages import (
     Ask,
     Cancel,
@@ -47,6 +47,7 @@ from engine.messages import (
 
 if TYPE_CHECKING:
     from engine.generate import Cancellation, Engine
+    from engine.load import LoadedModel
 
 
 def main() -> None:
@@ -119,11 +120,12 @@ class Worker:
 
     def _failed(self, request: Load | Ask | Score, message: str) -> None:
         self._send(Failed(None if isinstance(request, Load) else request.ask, message))
+        if isinstance(request, Load) and self._engine is not None:
+            self._send(Ready(self._engine.loaded.info))  # the model that was there still is
 
     def _load(self, request: Load) -> None:
         from engine.loading import catalog
 
-        self._engine = None  # two models at once may not fit
         catalog.resolve(request.name, lambda *progress: self._send(Loading(*progress)))
         self._send(Loading("Starting torch"))
         threads.settle(request.threads)
@@ -132,9 +134,19 @@ class Worker:
         from engine.load import load_model
 
         self._send(Loading(f"Loading {request.name}"))
-        loaded = load_model(
-            request.name, device=request.device, dtype=request.dtype, assume=request.assume
-        )
+
+        def load() -> LoadedModel:
+            return load_model(
+                request.name, device=request.device, dtype=request.dtype, assume=request.assume
+            )
+
+        try:
+            loaded = load()
+        except ModelDoesNotFitError:
+            if self._engine is None:
+                raise
+            self._engine = None  # it may fit where the old one stands
+            loaded = load()
         self._engine = Engine(loaded)
         _warm_up(self._engine)
         self._send(Ready(loaded.info))

@@ -364,6 +364,18 @@ async def test_another_model_is_loaded_by_name() -> None:
         assert [load.name for load in run.backend.loads] == [Settings().model, "other"]
 
 
+async def test_a_model_that_does_not_load_leaves_the_old_one_running() -> None:
+    async with running() as run:
+        await run.send("/model other")
+        run.backend.say(Failed(None, "other: broken."))
+        run.backend.ready()  # the engine says what it still has
+        await run.settle()
+        loads = len(run.backend.loads)
+        await run.send("Hello")
+        assert len(run.backend.loads) == loads
+        assert run.backend.ask.text == "Hello"
+
+
 async def test_save_writes_the_tokens_and_never_overwrites(tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
     async with running() as run:

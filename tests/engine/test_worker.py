@@ -256,6 +256,18 @@ def test_a_model_that_does_not_exist_is_one_line(smollm2_path):
         backend.close()
 
 
+def test_a_load_that_fails_leaves_the_model_that_was_there(backend, tmp_path):
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + bytes(20))
+    backend.send(Load(str(broken)))
+    events = until(backend, Ready)
+    (failed,) = of(Failed, events)
+    assert "broken.gguf" in failed.message
+    assert of(Ready, events)[0].info.name == "smollm2"
+    backend.send(Ask(140, "Hi", params=GREEDY))
+    assert answer(until(backend, Finished))[0]
+
+
 def test_killing_the_process_mid_answer_costs_that_answer_only(smollm2_path):
     backend = LocalBackend()
     try:
