@@ -23,7 +23,7 @@ _RESERVE = 0.05
 
 
 def require_memory(what: str, needed: int, device: torch.device) -> None:
-    """Raises EngineError where `needed` bytes are more than what is free on `device`."""
+    """Raises ModelDoesNotFitError where `needed` bytes are more than what is free on `device`."""
     free = free_memory(device)
     if free is not None and needed > free * (1 - _RESERVE):
         raise ModelDoesNotFitError(
