@@ -49,8 +49,11 @@ class Model:
         return cls(info.name, info.path, info.variant, size, fingerprint, info.dtype, info.device)
 
     def speaks_with(self, other: Model) -> bool:
-        """Whether `other`'s token ids mean the same here. How a model ran does not matter."""
-        return (self.name, self.fingerprint) == (other.name, other.fingerprint)
+        """Whether `other`'s token ids mean the same here. How a model ran does not matter, nor by
+        which name it was asked for, where the files can be compared."""
+        if self.fingerprint and other.fingerprint:
+            return self.fingerprint == other.fingerprint
+        return self.name == other.name
 
 
 def _fingerprint(path: Path) -> tuple[int, str]:

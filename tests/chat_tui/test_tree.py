@@ -151,8 +151,14 @@ def test_another_models_answer_is_told_as_text() -> None:
     answer = answered(tree, tree.add_turn(None, "Hi"), "one")
     (pick,) = tree.path(answer)
     assert pick.exchange(Model("tiny", dtype="float32")).tokens == tuple(answer.tokens)
-    assert pick.exchange(Model("tiny", fingerprint="other")).tokens is None
+    assert pick.exchange(Model("large")).tokens is None
     assert pick.exchange(Model("large")).text == "one"
+
+
+def test_a_model_is_its_file_whatever_it_is_called() -> None:
+    tiny = Model("tiny", fingerprint="a")
+    assert tiny.speaks_with(Model("the same file by its path", fingerprint="a"))
+    assert not tiny.speaks_with(Model("tiny", fingerprint="b"))
 
 
 def test_two_files_of_one_name_are_two_models(tmp_path: Path) -> None:
