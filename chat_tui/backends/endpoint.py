@@ -89,7 +89,8 @@ def client(endpoint: Endpoint, connect_s: float = CONNECT_S) -> httpx.AsyncClien
     headers = {"Accept-Encoding": "identity"}  # or a few bytes could become gigabytes
     if endpoint.key:
         headers["Authorization"] = f"Bearer {endpoint.key}"
-    local = httpx.URL(endpoint.base).host in ("localhost", "127.0.0.1", "::1")
+    url = httpx.URL(endpoint.base)
+    local = url.host in ("localhost", "127.0.0.1", "::1")
     return httpx.AsyncClient(
         headers=headers,
         timeout=httpx.Timeout(None, connect=connect_s),  # the rest is timed where it is awaited
@@ -97,6 +98,7 @@ def client(endpoint: Endpoint, connect_s: float = CONNECT_S) -> httpx.AsyncClien
         # was heard cannot be told; a new one costs little beside an answer.
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         trust_env=not local,
+        verify=httpx.create_ssl_context() if local and url.scheme == "https" else True,
     )
 
 

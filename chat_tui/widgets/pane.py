@@ -40,7 +40,7 @@ _ENDINGS: dict[State, str] = {
     "length": "cut: token limit",
     "context": "cut: context full",
     "cancelled": "stopped",
-    "died": "engine gone",
+    "died": "cut off",
 }
 _STATS_EVERY = 1.0  # seconds: figures that change ten times a second cannot be read
 _ALL_SHARED = (1 << 40, 1 << 40)  # where answers part, as long as they have not

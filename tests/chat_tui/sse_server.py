@@ -13,11 +13,13 @@ from __future__ import annotations
 import contextlib
 import json
 import select
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 MODELS = {"object": "list", "data": [{"id": "tiny", "object": "model", "owned_by": "test"}]}
@@ -122,9 +124,15 @@ class SseServer:
     """Args:
     script: answers each POST.
     models: what a GET of `/v1/models` gives; None: there is no such page. `pages` are others.
+    certificate: with this and its key, it speaks TLS.
     """
 
-    def __init__(self, script: Script, models: object | None = MODELS) -> None:
+    def __init__(
+        self,
+        script: Script,
+        models: object | None = MODELS,
+        certificate: tuple[Path, Path] | None = None,
+    ) -> None:
         self.script = script
         self.models = models
         self.pages: dict[str, object] = {}
@@ -158,6 +166,12 @@ class SseServer:
                 pass
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._scheme = "http"
+        if certificate is not None:
+            self._scheme = "https"
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            self._http.socket = context.wrap_socket(self._http.socket, server_side=True)
         self._http.daemon_threads = True
         self._http.block_on_close = False
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
@@ -168,7 +182,7 @@ class SseServer:
 
     @property
     def url(self) -> str:
-        return f"http://{self.host}"
+        return f"{self._scheme}://{self.host}"
 
     @property
     def posts(self) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ async def test_the_heading_tells_number_label_state_and_figures() -> None:
             "length": "2 … T 0.7 cut: token limit",
             "context": "2 … T 0.7 cut: context full",
             "cancelled": "2 ■ T 0.7 stopped",
-            None: "2 ✗ T 0.7 engine gone",
+            None: "2 ✗ T 0.7 cut off",
         }
         for reason, told in endings.items():
             pane.finish(reason)

@@ -4,11 +4,14 @@ ones do."""
 from __future__ import annotations
 
 import json
+import shutil
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -559,6 +562,27 @@ def test_tls_where_there_is_none() -> None:
         message = failure(until(backend, Failed))
         backend.close()
     assert "TLS with" in message
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate")
+def test_a_certificate_that_nobody_vouches_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+    name = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*make.split(), *name, *files], check=True, capture_output=True)
+    server = SseServer(talk("Hi"), certificate=(certificate, key))
+    backend = ServerBackend()
+    with server:
+        backend.send(Load("", server=server.url))
+        assert "is not trusted (self-signed certificate)" in failure(until(backend, Failed))
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        backend.send(Load("", server=server.url))
+        until(backend, Ready)
+        assert texts(ask(backend)) == ["Hi"]
+    backend.close()
 
 
 @pytest.mark.parametrize(
