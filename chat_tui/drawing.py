@@ -68,6 +68,11 @@ class Stage:
             case effects.Extended(turn):
                 grid.extend(turn.samples, turn.labels)
                 self._begin(turn)
+                # They were asked for: where one answer has the room of all, it is the first new.
+                if grid.has_focus_within:
+                    grid.focus_pane(turn.first)
+                else:
+                    grid.focused_index = turn.first
             case effects.Kept(pick):
                 answer = pick.answer
                 self.transcript.add_answer(answer.text, answer.calls, answer.forced, pick.caption)

@@ -53,6 +53,11 @@ def scored(answer: Answer, start: int = 0) -> list[Scored]:
     return tokens
 
 
+def is_known(logprob: float) -> bool:
+    """Servers write -9999 and the like where they do not know."""
+    return not -math.inf < logprob < -1000
+
+
 def level(logprob: float) -> int:
     """The shade of a token, 0 (expected) to 6 (astonishing)."""
     probability = math.exp(logprob)
@@ -70,6 +75,7 @@ class Surprise:
     surprisals: list[float] = field(default_factory=list)
     _logprobs: float = 0.0
     _entropies: float = 0.0
+    _with_entropy: int = 0
 
     @classmethod
     def of(cls, tokens: Sequence[Scored]) -> Surprise:
@@ -79,11 +85,13 @@ class Surprise:
         return surprise
 
     def add(self, score: TokenScore | None, *, forced: bool) -> None:
-        if score is None or forced:
+        if score is None or forced or not is_known(score.logprob):
             return
         self.surprisals.append(-score.logprob)
         self._logprobs += score.logprob
-        self._entropies += score.entropy
+        if not math.isnan(score.entropy):
+            self._entropies += score.entropy
+            self._with_entropy += 1
 
     @property
     def perplexity(self) -> float | None:
@@ -95,9 +103,8 @@ class Surprise:
 
     @property
     def entropy(self) -> float | None:
-        """Mean entropy in nats; None without scores, or where a server gave them (NaN each)."""
-        count = len(self.surprisals)
-        return self._entropies / count if count and self._entropies >= 0 else None
+        """Mean entropy in nats, of the tokens where it is known; None where it is of none."""
+        return self._entropies / self._with_entropy if self._with_entropy else None
 
     def sparkline(self, cells: int) -> str:
         """Mean surprisal over equal stretches, from 0 to 4 bits; at most `cells` characters."""
@@ -113,13 +120,13 @@ def surprising(tokens: Sequence[Scored]) -> list[int]:
     known = [
         (score.logprob, place)
         for place, token in enumerate(tokens)
-        if (score := token.score) is not None and not token.forced
+        if (score := token.score) is not None and not token.forced and is_known(score.logprob)
     ]
     most = max(len(known) // 10, min(5, len(known)))
     return sorted(place for _, place in sorted(known)[:most])
 
 
-def first_difference(rows: Sequence[Sequence[int]], ended: Sequence[bool]) -> int | None:
+def first_difference(rows: Sequence[Sequence[object]], ended: Sequence[bool]) -> int | None:
     """Where several answers stop being the same; None while they still are, as far as they go.
 
     An answer that has ended differs from those that go on behind it.

@@ -66,7 +66,7 @@ class Span(NamedTuple):
 def piece_of(token: int, piece: bytes | None) -> Piece:
     """How a token is drawn; by its id where its bytes are not known."""
     if piece is None:
-        return _single(f"[{token}]", "name")
+        return _single(f"[{token}]" if token >= 0 else "[?]", "name")
     if not piece:
         return _single(f"⟨{token}⟩", "name")
     text = piece.decode("utf-8", "surrogateescape")

@@ -304,7 +304,7 @@ class TokenScreen(Screen[None]):
         self.view.focus()
 
     def on_token_panel_forked(self, event: TokenPanel.Forked) -> None:
-        self._fork(event.token)
+        self._fork(event.instead)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self._fork(event.value)

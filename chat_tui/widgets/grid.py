@@ -27,10 +27,12 @@ from textual.widget import Widget
 
 from chat_tui.rendering import warm_up
 from chat_tui.scores import first_difference
+from chat_tui.tree import Answer
 from chat_tui.widgets.keys import BRANCHING
 from chat_tui.widgets.pane import Pane
 from chat_tui.widgets.strip import StateStrip
 from chat_tui.widgets.tiles import Plan, Tiles, neighbour, plan
+from engine.messages import NO_ID
 
 
 class CompareGrid(Widget):
@@ -159,7 +161,7 @@ class CompareGrid(Widget):
         answers = [pane.answer for pane in self.panes if pane.answer is not None]
         if len(answers) == len(self.panes) > 1:
             place = first_difference(
-                [answer.tokens for answer in answers],
+                [_pieces(answer) for answer in answers],
                 [answer.reason is not None for answer in answers],
             )
             for pane in self.panes:
@@ -227,3 +229,11 @@ class CompareGrid(Widget):
 
     def action_zoom(self) -> None:
         self.zoomed = not self.zoomed and len(self.panes) > 1
+
+
+def _pieces(answer: Answer) -> Sequence[object]:
+    """What answers are compared by: ids, or chunks of text where a server tells no ids."""
+    if NO_ID not in answer.tokens:
+        return answer.tokens
+    spans = map(answer.span, range(len(answer.tokens)))
+    return [answer.text[start:end] for start, end in spans]

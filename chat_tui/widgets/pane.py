@@ -271,8 +271,8 @@ class Pane(LinesView):
             return Text()
         rate, surprise = self.tokens_per_s, self.surprise
         figures = f"{self.tokens} tok" + (f" · {rate:.0f}/s" if rate else "")
-        if surprise.perplexity is not None and surprise.entropy is not None:
-            for more in (f"ppl {surprise.perplexity:.2f}", f"H {surprise.entropy:.2f}"):
-                if len(figures) + len(more) + 3 <= self.size.width - 4:
-                    figures += f" · {more}"
+        for name, figure in (("ppl", surprise.perplexity), ("H", surprise.entropy)):
+            more = f" · {name} {figure:.2f}" if figure is not None else ""
+            if len(figures) + len(more) <= self.size.width - 4:
+                figures += more
         return Text(figures, Palette.of(self.app).faint)

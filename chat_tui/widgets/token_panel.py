@@ -26,8 +26,8 @@ from textual.widget import Widget
 from chat_tui.rendering import Palette
 from chat_tui.rendering.token_lines import name_of
 from chat_tui.rendering.wrap import Run, wrap
-from chat_tui.scores import Scored
-from engine.messages import Alternative
+from chat_tui.scores import Scored, is_known
+from engine.messages import NO_ID, Alternative, TokenScore
 
 FACTS = 40  # cells of the figures where the alternatives stand beside them
 SIDE_BY_SIDE = 74  # cells from which they do
@@ -77,7 +77,7 @@ def figures(about: About, palette: Palette) -> list[Row]:
             (f" · {kind}" if kind else "", palette.warning),
         ],
         [(_cut(name_of(token.token, token.piece), FACTS), palette.code)],
-        _fact("id", str(token.token), palette),
+        _fact("id", "not told" if token.token == NO_ID else str(token.token), palette),
         _fact("bytes", _hex(piece) if token.piece is not None else "not known", palette),
     ]
     if about.char:
@@ -89,8 +89,8 @@ def figures(about: About, palette: Palette) -> list[Row]:
     if about.sampling:
         named.append((f"{about.sampling}", score.sampled_logprob))
     for label, logprob in named:
-        if logprob is None:
-            value: Row = [("not sampled", muted)]
+        if logprob is None or not is_known(logprob):
+            value: Row = [("not sampled" if logprob is None else "not told", muted)]
         else:
             value = [
                 (f"{percent(logprob):>8}", text),
@@ -125,14 +125,14 @@ def alternatives(
         return []
     score = token.score
     shown: list[tuple[int, Alternative]] = list(enumerate(score.alternatives))
-    if score.rank >= len(shown):
+    if not any(_same(other, score) for other in score.alternatives):
         shown.append((score.rank, Alternative(score.token, score.piece, score.logprob)))
     names = [name_of(other.token, other.piece) for _, other in shown]
     wide = min(max(map(cell_len, names), default=0), max(width // 2 - 8, 6))
     room = max(width - wide - 17, 4)
     rows: list[Row] = []
     for place, ((rank, other), name) in enumerate(zip(shown, names, strict=True)):
-        here = other.token == score.token
+        here = _same(other, score)
         share = math.exp(other.logprob)
         eighths = round(share * room * 8)
         bar = "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
@@ -150,6 +150,11 @@ def alternatives(
     return rows
 
 
+def _same(other: Alternative, score: TokenScore) -> bool:
+    """Whether an alternative is the token that stands there; some servers tell no ids."""
+    return (other.token, other.piece) == (score.token, score.piece)
+
+
 class TokenPanel(Widget, can_focus=True):
     """The token under the cursor; with the focus, a choice among its alternatives."""
 
@@ -164,9 +169,9 @@ class TokenPanel(Widget, can_focus=True):
 
     @dataclass
     class Forked(Message):
-        """Go on from this token instead."""
+        """Go on from this token instead: its id, or its text where that is not told."""
 
-        token: int
+        instead: int | str
 
     @dataclass
     class Left(Message):
@@ -195,8 +200,12 @@ class TokenPanel(Widget, can_focus=True):
 
     def on_focus(self) -> None:
         """The choice begins at the likeliest that does not stand there already."""
-        token = self.about.token.token if self.about is not None else None
-        others = [place for place, other in enumerate(self.alternatives) if other.token != token]
+        score = self.about.token.score if self.about is not None else None
+        others = [
+            place
+            for place, other in enumerate(self.alternatives)
+            if score is None or not _same(other, score)
+        ]
         self.choice = others[0] if others else None
 
     def on_blur(self) -> None:
@@ -220,7 +229,9 @@ class TokenPanel(Widget, can_focus=True):
 
     def action_fork(self) -> None:
         if self.choice is not None:
-            self.post_message(self.Forked(self.alternatives[self.choice].token))
+            other = self.alternatives[self.choice]
+            text = other.piece.decode(errors="replace")
+            self.post_message(self.Forked(text if other.token == NO_ID else other.token))
 
     def action_leave(self) -> None:
         self.post_message(self.Left())

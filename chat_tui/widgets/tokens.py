@@ -26,7 +26,7 @@ from textual.strip import Strip
 
 from chat_tui.rendering import Palette
 from chat_tui.rendering.token_lines import Kind, Span, TokenLines
-from chat_tui.scores import Scored, level, surprising
+from chat_tui.scores import Scored, is_known, level, surprising
 
 WIDEST = 100  # cells of a line: longer ones are hard to read
 _CONTEXT = 2  # lines that stay in sight above and below the cursor
@@ -166,7 +166,7 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
     def _style(self, span: Span, kind: Kind, palette: Palette) -> Style:
         token = self.tokens[span.token]
         style = palette.text
-        if token.score is not None:
+        if token.score is not None and is_known(token.score.logprob):
             style = palette.heat[level(token.score.logprob)][span.token % 2]
         elif span.token % 2:
             style += palette.other

@@ -40,6 +40,16 @@ def test_impossible_tokens_make_the_perplexity_infinite_not_an_error() -> None:
     assert surprise.sparkline(4) == "█"
 
 
+def test_what_a_server_does_not_know_counts_for_nothing() -> None:
+    score = answer_of(["a"], [0.5]).scores[0]
+    assert score is not None
+    surprise = Surprise()
+    surprise.add(score._replace(entropy=math.nan), forced=False)
+    surprise.add(score._replace(logprob=-9999.0), forced=False)
+    assert surprise.perplexity == pytest.approx(2.0)
+    assert surprise.entropy is None
+
+
 @pytest.mark.parametrize(
     ("probability", "expected"), [(1.0, 0), (0.75, 0), (0.6, 1), (0.09, 4), (0.02, 5), (1e-9, 6)]
 )

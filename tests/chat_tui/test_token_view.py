@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
@@ -16,6 +17,7 @@ from chat_tui.screens.tokens import Subject, TokenScreen
 from chat_tui.theme import DARK
 from chat_tui.tree import Answer
 from chat_tui.widgets.token_panel import FACTS, About, alternatives, figures, percent
+from engine.messages import NO_ID
 from tests.chat_tui.scored import answer_of, id_of
 
 SKY = [
@@ -260,6 +262,27 @@ async def test_missing_scores_are_said_to_be_missing_and_can_be_asked_for() -> N
         assert app.view.view.has_focus  # there is nothing to choose from
         await pilot.press("s", "s")
     assert len(app.wanted) == 1
+
+
+async def test_a_server_that_tells_no_ids_is_forked_from_by_text() -> None:
+    answer = answer_of(["a", " b"], [0.3, 0.3])
+    answer.tokens = [NO_ID, NO_ID]
+    answer.scores = [
+        score
+        and score._replace(
+            token=NO_ID,
+            entropy=math.nan,
+            alternatives=tuple(other._replace(token=NO_ID) for other in score.alternatives),
+        )
+        for score in answer.scores
+    ]
+    app = Host([answer])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("right", "enter")
+        assert "not told" in app.about()
+        assert app.about().count("▸") == 1
+        await pilot.press("down", "down", "enter")
+    assert [(fork.index, fork.instead) for fork in app.forks] == [(1, " or2")]
 
 
 async def test_no_row_of_the_panel_is_wider_than_its_room() -> None:
