@@ -11,6 +11,7 @@ entropy, rank, alternatives (token, piece, logprob).
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TypeVar, cast, get_args
@@ -20,7 +21,7 @@ from chat_tui.model import Model
 from chat_tui.session import Session
 from chat_tui.tree import Answer, Prompt, Tree, Turn
 from engine.errors import EngineError
-from engine.messages import Alternative, FinishReason, TokenScore, ToolCall
+from engine.messages import NO_ID, Alternative, FinishReason, TokenScore, ToolCall
 
 FORMAT = "chat-tui session"
 VERSION = 1
@@ -95,7 +96,9 @@ def _score(score: TokenScore | None) -> Sequence[object] | None:
     if score is None:
         return None
     others = [(token, piece.decode("latin-1"), logprob) for token, piece, logprob in score[6]]
-    return (score[0], score[1].decode("latin-1"), *score[2:6], others)
+    entropy = None if math.isnan(score.entropy) else score.entropy  # JSON has no NaN
+    piece = score.piece.decode("latin-1")
+    return (score.token, piece, *score[2:4], entropy, score.rank, others)
 
 
 def from_json(text: str) -> Session:
@@ -183,7 +186,8 @@ def _turn(fields: Object, models: Sequence[Model], prompts: Sequence[Prompt]) ->
 def _read_answer(
     fields: Object, turn: int, models: Sequence[Model], prompts: Sequence[Prompt]
 ) -> Answer:
-    tokens, mask, ends = (_ints(fields[name]) for name in ("tokens", "mask", "ends"))
+    tokens = [_id(token) for token in _list(fields["tokens"])]
+    mask, ends = _ints(fields["mask"]), _ints(fields["ends"])
     text, number = _str(fields["text"]), _int(fields["id"])
     given, reason = _int(fields["given"]), _maybe(_str, fields["finish_reason"])
     scores = [_maybe(_read_score, value) for value in _list(fields["scores"])]
@@ -231,11 +235,11 @@ def _span(value: object, length: int) -> tuple[int, int]:
 def _read_score(value: object) -> TokenScore:
     token, piece, logprob, sampled, entropy, rank, others = _list(value)
     return TokenScore(
-        _int(token),
+        _id(token),
         _str(piece).encode("latin-1"),
         _float(logprob),
         _maybe(_float, sampled),
-        _float(entropy),
+        math.nan if entropy is None else _float(entropy),
         _int(rank),
         tuple(_alternative(_list(other)) for other in _list(others)),
     )
@@ -243,7 +247,7 @@ def _read_score(value: object) -> TokenScore:
 
 def _alternative(value: list[object]) -> Alternative:
     token, piece, logprob = value
-    return Alternative(_int(token), _str(piece).encode("latin-1"), _float(logprob))
+    return Alternative(_id(token), _str(piece).encode("latin-1"), _float(logprob))
 
 
 # JSON's values, each of the type that is expected.
@@ -257,6 +261,11 @@ def _int(value: object, limit: int = 2**31) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < limit:
         raise ValueError(f"{_short(value)} is no number from 0 to {limit - 1}")
     return value
+
+
+def _id(value: object) -> int:
+    """A token's, or what stands in the place of one that a server did not tell."""
+    return NO_ID if value == NO_ID else _int(value)
 
 
 def _float(value: object) -> float:

@@ -25,6 +25,7 @@ from chat_tui.document import to_json
 from chat_tui.page import to_html
 from chat_tui.session import Session
 from chat_tui.tree import Answer, Pick, Tree, Turn
+from engine.messages import NO_ID
 
 Message = dict[str, str]
 
@@ -140,9 +141,11 @@ def _before(tree: Tree, turn: Turn, answer: Answer) -> list[Message]:
     return [*messages, {"role": "user", "content": turn.user}]
 
 
-def _prompt_tokens(tree: Tree, turn: Turn, answer: Answer) -> list[int]:
+def _prompt_tokens(tree: Tree, turn: Turn, answer: Answer) -> list[int] | None:
+    """None where they are known to a server alone."""
     before = Conversation(tree, tree.parent(turn))
-    return list(before.prompt_tokens(answer.prompt))
+    ids = list(before.prompt_tokens(answer.prompt))
+    return None if NO_ID in ids or not ids else ids
 
 
 def _path(tree: Tree, turn: Turn) -> list[Pick]:
@@ -156,8 +159,9 @@ def _said(answer: Answer) -> Message:
 def _facts(answer: Answer) -> dict[str, object]:
     """What is ours beside the text."""
     return {
-        "tokens": answer.tokens,
-        "mask": answer.mask,
+        # A server may not say which tokens they are.
+        "tokens": None if NO_ID in answer.tokens else answer.tokens,
+        "mask": None if NO_ID in answer.tokens else answer.mask,
         "given": answer.given,
         "seed": answer.seed,
         "temperature": answer.temperature,

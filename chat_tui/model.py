@@ -26,7 +26,7 @@ class Model:
         variant: what distinguishes it within its family, in words.
         size: bytes of the file, or of the folder's files.
         fingerprint: SHA-256 of the size, the first and the last MiB (of each file, in order);
-            empty where nothing could be read. Of a server's address where the weights are there:
+            empty where nothing could be read. Of its address and name where it runs on a server:
             its token ids then mean the same to itself alone.
         dtype, device: how it ran.
     """
@@ -43,7 +43,8 @@ class Model:
     def of(cls, info: ModelInfo) -> Model:
         """The identity of a model that has just been loaded; reads a few MiB of its file."""
         if "://" in info.path:
-            size, fingerprint = 0, hashlib.sha256(info.path.encode()).hexdigest()
+            there = f"{info.path} {info.name}"
+            size, fingerprint = 0, hashlib.sha256(there.encode()).hexdigest()
         else:
             size, fingerprint = _fingerprint(Path(info.path)) if info.path else (0, "")
         return cls(info.name, info.path, info.variant, size, fingerprint, info.dtype, info.device)

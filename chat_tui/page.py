@@ -106,9 +106,10 @@ def _about(token: int, score: TokenScore | None) -> str:
     others = ", ".join(
         f"{_piece(other.piece)} {math.exp(other.logprob):.1%}" for other in score.alternatives[:5]
     )
+    entropy = "not known" if math.isnan(score.entropy) else f"{score.entropy:.2f} nats"
     return (
         f"token {token} · p {math.exp(score.logprob):.2%} · rank {score.rank + 1} · "
-        f"entropy {score.entropy:.2f} nats\n{others}"
+        f"entropy {entropy}\n{others}"
     )
 
 

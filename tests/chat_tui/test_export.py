@@ -4,6 +4,7 @@ page on which nothing of a model is more than text."""
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -17,7 +18,7 @@ from chat_tui.recording import save
 from chat_tui.session import Session
 from chat_tui.store import Store
 from chat_tui.tree import Answer
-from engine.messages import Alternative, TokenScore, ToolCall
+from engine.messages import NO_ID, Alternative, TokenScore, ToolCall
 from tests.chat_tui.talking import Talk
 
 HOSTILE = '<script>alert(1)</script> & "quoted" \x1b[31m\''
@@ -296,3 +297,34 @@ def test_sessions_need_neither_torch_nor_the_screens_libraries() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_what_a_server_did_not_tell_stays_untold(talk: Talk) -> None:
+    answer = answers(talk)[1]
+    others = (Alternative(NO_ID, b"x", -2.5),)
+    answer.tokens[:] = [NO_ID] * len(answer.tokens)
+    answer.scores = [TokenScore(NO_ID, b"A", -0.5, None, math.nan, 0, others), None]
+    document = write(session_of(talk), "json")
+    assert "NaN" not in document
+    again = from_json(document)
+    assert to_json(again) == document
+    kept = again.conversation.tree.answers[answer.id]
+    assert kept.tokens == answer.tokens
+    assert kept.scores[0] is not None
+    assert math.isnan(kept.scores[0].entropy)
+    assert "entropy not known" in write(session_of(talk), "html")
+    rows = lines(talk, "jsonl")
+    assert any(row["tokens"] is None and row["mask"] is None for row in rows)
+
+
+def test_what_a_server_did_not_tell_is_kept_as_it_is(talk: Talk, tmp_path: Path) -> None:
+    answer = answers(talk)[1]
+    answer.tokens[:] = [NO_ID] * len(answer.tokens)
+    answer.scores = [TokenScore(NO_ID, b"A", -0.5, None, math.nan, 0, ()), None]
+    number = save(session_of(talk), tmp_path / "sessions.db")
+    store = Store.open(tmp_path / "sessions.db")
+    kept = store.load(number).conversation.tree.answers[answer.id]
+    store.close()
+    assert kept.tokens == answer.tokens
+    assert kept.scores[0] is not None
+    assert math.isnan(kept.scores[0].entropy)
