@@ -41,6 +41,10 @@ app.command()(export)
 app.command("import")(import_)
 
 _DEFAULTS = Settings()
+
+ONCE_MAX_TOKENS = 1024
+"""Small models can repeat themselves for ever: a person sees it and stops them, a script waits."""
+
 _USAGE_ERROR = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 """click's UsageError; which click, depends on the version of typer."""
 
@@ -170,7 +174,7 @@ def chat(
             "-n",
             min=1,
             max=MAX_SAMPLES,
-            help="Answers per message. [default: 2, once: 1]",
+            help="Answers per message (default: 2; once: 1).",
         ),
     ] = None,
     temperature: Annotated[
@@ -185,10 +189,10 @@ def chat(
     ] = _DEFAULTS.top_k or 0,
     max_tokens: Annotated[
         int | None,
-        typer.Option(min=0, help="New tokens per answer. [default: what the context holds]"),
+        typer.Option(min=0, help="New tokens per answer (default: what fits; once: 1024)."),
     ] = _DEFAULTS.max_tokens,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Repeat an answer. [default: a fresh one per message]")
+        int | None, typer.Option(min=0, help="Repeat an answer (default: a fresh one per message).")
     ] = None,
     system: Annotated[str | None, typer.Option(help="The system text.")] = None,
     tools: Annotated[bool, typer.Option("--tools/--no-tools", help="Offer the calculator.")] = True,
@@ -229,7 +233,7 @@ def chat(
         samples=samples or (1 if once else _DEFAULTS.samples),
         temperatures=_temperatures(temperature),
         top_k=top_k or None,
-        max_tokens=max_tokens,
+        max_tokens=max_tokens if max_tokens is not None or not once else ONCE_MAX_TOKENS,
         seed=seed,
         system=system,
         tools=tools,

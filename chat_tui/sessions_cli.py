@@ -128,7 +128,7 @@ def export(
         typer.Option("--format", "-f", help="dpo and kto are TRL's conversational formats."),
     ] = Format.md,
     out: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A new file. [default: stdout]")
+        Path | None, typer.Option("--output", "-o", help="A new file (default: stdout).")
     ] = None,
 ) -> None:
     """Write a saved conversation to a file, or to stdout."""
