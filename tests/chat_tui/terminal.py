@@ -17,6 +17,7 @@ KEYS = {
     "tab": "\t",
     "ctrl+c": "\x03",
     "ctrl+q": "\x11",
+    "ctrl+t": "\x14",
     "f1": "\x1bOP",
 }
 
@@ -64,6 +65,12 @@ class Terminal:
             if holds(self.text()):
                 return self.text()
         raise AssertionError(f"not within {timeout} s: {shown!r}; the screen:\n{self.text()}")
+
+    def lose(self) -> None:
+        """The terminal goes away, as when a connection breaks; the program hears of it from the
+        system alone."""
+        self.process.ptyproc.fileobj.close()
+        self.process.ptyproc.closed = self.process.closed = True
 
     def end(self) -> int | None:
         """Wait for the program to leave; its exit code."""

@@ -102,7 +102,7 @@ def test_losing_the_terminal_ends_the_program_and_its_engine(times):
     terminal.until(lambda screen: min(tokens_shown(screen), default=0) > 3)
     program = psutil.Process(terminal.process.pid)
     started = [program, *program.children(recursive=True)]
-    os.close(terminal.process.child_fd)
+    terminal.lose()
     gone, alive = psutil.wait_procs(started, timeout=10)
     assert not alive
     assert len(gone) == 2
