@@ -463,9 +463,14 @@ class ChatApp(App[None]):
             there.focus()
 
     def action_help(self) -> None:
-        from chat_tui.screens.help import HelpScreen, command_rows, rows_of
+        from chat_tui.screens.help import HelpScreen, Section, command_rows, rows_of
 
         if isinstance(self.screen, HelpScreen):
+            return
+        # What lies over the chat has keys of its own.
+        own: list[Section] = getattr(self.screen, "help_sections", list)()
+        if own:
+            self.push_screen(HelpScreen(own))
             return
         sections: Iterable[tuple[str, Sequence[tuple[str, str]]]] = (
             ("Everywhere", rows_of(self.BINDINGS)),

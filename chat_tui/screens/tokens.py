@@ -23,6 +23,7 @@ from textual.widgets import Input
 from chat_tui.rendering import Palette
 from chat_tui.rendering.token_lines import name_of
 from chat_tui.scores import LEVELS, Scored, Surprise
+from chat_tui.screens.help import Section, rows_of
 from chat_tui.widgets.heading import Heading, key_line
 from chat_tui.widgets.token_panel import About, TokenPanel
 from chat_tui.widgets.tokens import TokenView
@@ -105,7 +106,7 @@ class TokenScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,i", "close", "Close"),
         Binding("t", "type", "Fork with text of your own"),
-        Binding("p", "prompt", "The prompt, or the answer again"),
+        Binding("p", "prompt", "The message, or the answer again"),
         Binding("s", "score", "Ask the model for scores that are missing"),
         Binding("left_square_bracket,less_than_sign", "other(-1)", "The answer before"),
         Binding("right_square_bracket,greater_than_sign", "other(1)", "The next answer"),
@@ -148,6 +149,12 @@ class TokenScreen(Screen[None]):
         self._show(self.shown, 0)
         self.set_interval(1 / _READS_PER_SECOND, self._read)
         self.app.theme_changed_signal.subscribe(self, lambda _: self._tell())
+
+    def help_sections(self) -> list[Section]:
+        return [
+            ("In the tokens", rows_of([*TokenView.BINDINGS, *self.BINDINGS])),
+            ("Among the alternatives (Enter)", rows_of(TokenPanel.BINDINGS)),
+        ]
 
     def put(self, place: int, scores: Sequence[TokenScore], problem: str = "") -> None:
         """The scores that were asked for, of the last tokens of a text; or why there are none."""
@@ -249,7 +256,7 @@ class TokenScreen(Screen[None]):
             if self.subject.answer is not None:
                 keys.append(("t", "own text"))
             if len(self.subjects) > self._answers:
-                keys.append(("p", "answer" if self.shown >= self._answers else "prompt"))
+                keys.append(("p", "answer" if self.shown >= self._answers else "message"))
             if self._answers > 1:
                 keys.append((f"1–{min(self._answers, 9)}", "other answers"))
             if self.subject.whole is not None and not self._surprise.surprisals:

@@ -20,6 +20,7 @@ from textual.screen import Screen
 
 from chat_tui.branches import outline
 from chat_tui.rendering import Palette
+from chat_tui.screens.help import Section, rows_of
 from chat_tui.tree import Answer, Pick, Tree, Turn
 from chat_tui.widgets.heading import Heading, key_line
 from chat_tui.widgets.lines_view import LinesView
@@ -119,6 +120,9 @@ class TreeScreen(Screen[None]):
         self._show(self.here)
         self.set_interval(1 / _READS_PER_SECOND, self._read)
         self.app.theme_changed_signal.subscribe(self, lambda _: self._tell())
+
+    def help_sections(self) -> list[Section]:
+        return [("In the tree", rows_of([*OutlineView.BINDINGS, *self.BINDINGS]))]
 
     def _show(self, key: tuple[int, int] | None = None) -> None:
         self._counts = len(self.conversation.turns), len(self.conversation.answers)

@@ -78,7 +78,7 @@ def come_back() -> None:
     """The second sitting: it is all there."""
     terminal = Terminal("--continue", *OPTIONS, columns=120, lines=40)
     terminal.until(lambda screen: "And at night?" in screen and "2 of 3" in screen)
-    terminal.press("\x14")  # Ctrl+T
+    terminal.press("ctrl+t")
     terminal.until(lambda screen: "2 turns · 9 answers" in screen and screen.count("ppl") == 9)
     terminal.press("escape")
     terminal.until("Enter sends")

@@ -8,6 +8,7 @@ from importlib.metadata import version
 import pytest
 
 from chat_tui.app import ChatApp
+from chat_tui.screens.help import HelpScreen
 from chat_tui.screens.tokens import TokenScreen
 from chat_tui.screens.tree import TreeScreen
 from chat_tui.settings import Settings
@@ -215,6 +216,18 @@ async def test_enter_on_a_turn_shows_its_answers_again() -> None:
         await run.press("ctrl+t", "g", "enter")
         assert run.app.screen is run.app.main
         assert len(run.app.grid.panes) == 3
+
+
+async def test_f1_tells_the_keys_of_what_is_looked_at() -> None:
+    async with running(Settings(samples=3)) as run:
+        await answered(run)
+        for key, title in (("i", "In the tokens"), ("ctrl+t", "In the tree")):
+            await run.press("tab", key, "f1")
+            screen = run.app.screen
+            assert isinstance(screen, HelpScreen)
+            assert screen.content().plain.startswith(title)
+            await run.press("escape", "escape")
+            assert run.app.screen is run.app.main
 
 
 Snap = Callable[..., bool]
