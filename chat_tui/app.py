@@ -7,6 +7,7 @@ is in `chat`, `conversation` and `turn`, drawing in `widgets/` and `screens/`.
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -131,6 +132,10 @@ class ChatApp(App[None]):
             yield completions
             yield Prompt(completions, self._past, self._complete, id="prompt")
             yield StatusLine(id="status")
+
+    def on_ready(self) -> None:
+        gc.freeze()
+        gc.enable()
 
     def on_mount(self) -> None:
         # Looked up once: queries go to the screen on top, which may be the help.

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from chat_tui.settings import DEFAULT_MODEL, Settings
-from engine.bench.plan import GPU_PLAN, QUICK, Plan
-from engine.bench.report import Report
+
+if TYPE_CHECKING:  # every command imports this module, one of them needs these
+    from engine.bench.plan import Plan
+    from engine.bench.report import Report
 
 Suite = Literal["cpu", "gpu", "screen"]
 
@@ -87,6 +89,8 @@ def _plan(
     turns: int | None,
 ) -> Plan:
     """The suite's plan, with what was asked for put in."""
+    from engine.bench.plan import GPU_PLAN, QUICK, Plan
+
     plan = QUICK if quick else Plan()
     if suite == "gpu":
         plan = replace(GPU_PLAN, decode_tokens=64, repeats=3, turns=4) if quick else GPU_PLAN
@@ -121,6 +125,8 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _measure(suite: Suite, settings: Settings, plan: Plan, *, screen: bool, quick: bool) -> Report:
+    from engine.bench.report import Report
+
     report = Report()
     with _Progress() as progress:
         if screen:

@@ -30,10 +30,15 @@ async def until(pilot: Pilot[None], seconds: float = 60) -> None:
     await pilot.pause(0.5)
 
 
-async def compare() -> None:
-    """Three answers to a calculation and to a question, one of them picked."""
+async def main() -> None:
+    """One conversation: a calculation, of which the second answer is picked, and a question; then
+    the tokens of an answer, and the tree."""
     settings = Settings(samples=3, temperatures=(0.3, 0.7, 1.0), seed=1234, max_tokens=160)
     app = ChatApp(settings, LocalBackend())
+
+    def picture(name: str) -> None:
+        (HERE / f"{name}.svg").write_text(app.export_screenshot(title="chat-tui --samples 3"))
+
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot)
         await pilot.press(*"What is 15% of 640?", "enter")
@@ -41,8 +46,14 @@ async def compare() -> None:
         await pilot.press("alt+2")
         await pilot.press(*"Explain in a few sentences why the sky is blue.", "enter")
         await until(pilot)
-        (HERE / "compare.svg").write_text(app.export_screenshot(title="chat-tui --samples 3"))
+        picture("compare")
+        await pilot.press("tab", "i", *["right"] * 12)
+        await pilot.pause(0.5)
+        picture("tokens")
+        await pilot.press("escape", "ctrl+t")
+        await pilot.pause(0.5)
+        picture("tree")
 
 
 if __name__ == "__main__":
-    asyncio.run(compare())
+    asyncio.run(main())
