@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.threads import SPINS
+
 # As in the engine's own process, and for the same reason: tests share their cores with programs
 # that they start. OpenMP reads it when torch is imported.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 from engine.loading.catalog import fetch
 
