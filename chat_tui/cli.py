@@ -260,8 +260,8 @@ def chat(
     backend = EitherBackend()
     backend.send(settings.load())
 
-    # Nothing that is imported and mounted becomes garbage; looking for some costs the first frame
-    # 45 of its 450 ms. The app enables it again.
+    # Nothing that is imported and mounted becomes garbage; looking for some costs
+    # some 45 of 430 ms of imports. The app enables it again.
     gc.disable()
     from chat_tui.app import run
 

@@ -6,11 +6,12 @@ OpenMP reads how long a waiting thread spins before it sleeps when torch loads i
 hundreds of parallel regions some microseconds apart: a thread that sleeps at once wakes too late
 for each, one that spins on waits for a thread that lost its core to another process. Milliseconds
 of a step at one row after 512 tokens (SmolLM2, 2 cores), alone and beside a process that is busy
-for 25 of every 100 ms, as a painting screen is:
+for 25 of every 100 ms, as a painting screen is (one run each, other work on the machine paused but
+not gone):
 
     sleep at once (passive)  26  28        spin 4000  14  16
     spin 1000                17  23        spin 10000 14  25
-    spin 2000                16  17        spin on    16  19 to 1000 with a second busy process
+    spin 2000                16  17        spin on    16  19; 870 with two busy ones
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import os
 
 SPINS = "2000"
-"""About 25 microseconds."""
+"""Turns of OpenMP's waiting loop; how long they last was not measured."""
 
 
 def settle(threads: int | None = None) -> None:

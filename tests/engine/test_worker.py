@@ -96,18 +96,18 @@ def test_the_history_only_grows_by_appended_tokens(backend):
 
 
 def test_direct_questions_go_through_the_calculator(backend):
-    """At temperature 0; none of these was looked at when the examples were written."""
+    """At temperature 0; none of these was among the questions that the examples were chosen by."""
     questions = {
-        "What is 731 + 268?": "999",
-        "Compute 58*91": "5278",
-        "What is 25% of 360?": "90",
-        "Divide 2024 by 8.": "253",
-        "Subtract 333 from 777.": "444",
-        "How much is 1500 - 625?": "875",
-        "Calculate 12% of 250.": "30",
-        "Multiply 111 by 9": "999",
-        "what is 2048 / 32?": "64",
-        "Add 1234 and 4321.": "5555",
+        "What is 6042 - 1885?": "4157",
+        "Compute 73*29.": "2117",
+        "What is 35% of 520?": "182",
+        "Divide 1539 by 9": "171",
+        "Add 2718 and 3141.": "5859",
+        "How much is 84 times 17?": "1428",
+        "Subtract 468 from 902.": "434",
+        "Calculate 8% of 1250": "100",
+        "what is 4096 / 64?": "64",
+        "Multiply 215 by 14.": "3010",
     }
     right = 0
     for number, (question, value) in enumerate(questions.items()):
