@@ -10,13 +10,15 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar, cast
 
 import typer
 
-from chat_tui import __version__
+from chat_tui import __version__, commands
 from chat_tui.bench import bench
+from chat_tui.commands import BadValueError, show_temperatures, show_top_ks
 from chat_tui.models import models
 from chat_tui.sessions_cli import export, import_, sessions
 from chat_tui.settings import MAX_SAMPLES, Settings
@@ -40,6 +42,8 @@ app.add_typer(models)
 app.add_typer(sessions)
 app.command()(export)
 app.command("import")(import_)
+
+T = TypeVar("T")
 
 _DEFAULTS = Settings()
 
@@ -71,14 +75,12 @@ def fail(message: str, code: int = 1) -> NoReturn:
     raise SystemExit(code)
 
 
-def _temperatures(text: str) -> tuple[float, ...]:
+def _option(name: str, parse: Callable[[str], T], text: str) -> T:
+    """As the slash command reads it."""
     try:
-        values = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        values = (-1.0,)
-    if not all(0 <= value <= 100 for value in values):
-        raise typer.BadParameter(f"{text!r} is not a temperature, or several as in 0.2,0.7,1.0.")
-    return values
+        return parse(text)
+    except BadValueError as error:
+        raise typer.BadParameter(f"{name} {error}, not {text!r}.") from None
 
 
 def assumption(text: str) -> tuple[str, object]:
@@ -175,7 +177,7 @@ def chat(
             "-n",
             min=1,
             max=MAX_SAMPLES,
-            help="Answers per message (default: 2; once: 1).",
+            help="Answers per message (default: 2; once: 1; of -t or -k several: as many).",
         ),
     ] = None,
     temperature: Annotated[
@@ -183,11 +185,15 @@ def chat(
         typer.Option(
             "--temperature", "-t", help="0 is greedy; several, one per answer: 0.2,0.7,1.0"
         ),
-    ] = ",".join(f"{value:g}" for value in _DEFAULTS.temperatures),
+    ] = show_temperatures(_DEFAULTS.temperatures),
     top_k: Annotated[
-        int,
-        typer.Option("--top-k", "-k", min=0, help="Sample among the K likeliest; 0: among all."),
-    ] = _DEFAULTS.top_k or 0,
+        str,
+        typer.Option(
+            "--top-k",
+            "-k",
+            help="Sample among the K likeliest, 0: among all; several, one per answer: 1,20,200",
+        ),
+    ] = show_top_ks(_DEFAULTS.top_ks),
     max_tokens: Annotated[
         int | None,
         typer.Option(min=0, help="New tokens per answer (default: what fits; once: 1024)."),
@@ -226,14 +232,17 @@ def chat(
     if context.invoked_subcommand is not None:
         return
     once = prompt is not None or as_json or not (sys.stdin.isatty() and sys.stdout.isatty())
+    temperatures = _option("--temperature", commands.temperatures, temperature)
+    top_ks = _option("--top-k", commands.top_ks, top_k)
+    most = max(len(temperatures), len(top_ks), 1 if once else _DEFAULTS.samples)
     settings = Settings(
         model=_DEFAULTS.model if server or not model else model,
         server=server or None,
         server_model=model or "" if server else "",
         key_env=key_env,
-        samples=samples or (1 if once else _DEFAULTS.samples),
-        temperatures=_temperatures(temperature),
-        top_k=top_k or None,
+        samples=samples or most,
+        temperatures=temperatures,
+        top_ks=top_ks,
         max_tokens=max_tokens if max_tokens is not None or not once else ONCE_MAX_TOKENS,
         seed=seed,
         system=system,

@@ -32,9 +32,13 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _temperatures(text: str) -> tuple[float, ...]:
+def _parts(text: str) -> list[str]:
+    return re.split(r"[,\s]+", text.strip(" ,"))
+
+
+def temperatures(text: str) -> tuple[float, ...]:
     values: list[float] = []
-    for part in re.split(r"[,\s]+", text.strip(" ,")):
+    for part in _parts(text):
         if not re.fullmatch(r"\d{0,3}(\.\d{0,6})?", part) or part in ("", "."):
             raise BadValueError("takes one number, or one per answer: 0.7 or 0.2,0.7,1.0")
         values.append(float(part))
@@ -43,11 +47,18 @@ def _temperatures(text: str) -> tuple[float, ...]:
     return tuple(values)
 
 
+def top_ks(text: str) -> tuple[int | None, ...]:
+    values = tuple(_top_k(part) for part in _parts(text))
+    if len(values) > MAX_SAMPLES:
+        raise BadValueError(f"takes up to {MAX_SAMPLES} numbers")
+    return values
+
+
 def _top_k(text: str) -> int | None:
-    if text.lower() in ("all", "off", "none"):
+    if text.lower() in ("all", "off", "none", "0"):
         return None
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) < 10**8:
-        raise BadValueError("takes a whole number from 1, or all")
+        raise BadValueError("takes a whole number from 1, or all; or one per answer: 1,20,all")
     return int(text)
 
 
@@ -80,6 +91,10 @@ def _text(text: str) -> str:
 
 def show_temperatures(values: Sequence[float]) -> str:
     return ",".join(f"{value:g}" for value in values)
+
+
+def show_top_ks(values: Sequence[int | None]) -> str:
+    return ",".join("all" if value is None else str(value) for value in values)
 
 
 @dataclass(frozen=True)
@@ -130,18 +145,18 @@ COMMANDS: tuple[Command, ...] = (
         "temp",
         "X[,Y…]",
         "temperature, or one per answer",
-        _temperatures,
+        temperatures,
         "temperatures",
         show=lambda now: show_temperatures(now.temperatures),
     ),
     Command(
         "topk",
-        "K|all",
+        "K[,L…]|all",
         "sample among the K likeliest tokens",
-        _top_k,
-        "top_k",
+        top_ks,
+        "top_ks",
         ("all",),
-        show=lambda now: "all" if now.top_k is None else str(now.top_k),
+        show=lambda now: show_top_ks(now.top_ks),
     ),
     Command(
         "seed",

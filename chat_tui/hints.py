@@ -7,7 +7,8 @@ there is room for.
 from __future__ import annotations
 
 from chat_tui.chat import Chat
-from chat_tui.commands import show_temperatures
+from chat_tui.commands import show_temperatures, show_top_ks
+from chat_tui.settings import show_top_k
 
 
 def hints(chat: Chat, focused: int, editing: str = "") -> tuple[str, list[str]]:
@@ -17,7 +18,8 @@ def hints(chat: Chat, focused: int, editing: str = "") -> tuple[str, list[str]]:
     """
     settings = chat.settings
     samples = "1 answer" if settings.samples == 1 else f"{settings.samples} answers"
-    top_k = "all tokens" if settings.top_k is None else f"top-k {settings.top_k}"
+    alone = settings.top_ks[0]
+    top_k = f"top-k {show_top_ks(settings.top_ks)}" if settings.top_ks[1:] else show_top_k(alone)
     title = f"{samples} · T {show_temperatures(settings.temperatures)} · {top_k}"
     if settings.seed is not None:
         title += f" · seed {settings.seed}"

@@ -15,6 +15,7 @@ from chat_tui.chat import GROWING, Chat
 from chat_tui.conversation import Conversation
 from chat_tui.effects import ScoresCame
 from chat_tui.scores import Scored, scored
+from chat_tui.settings import show_top_k
 from chat_tui.tree import Answer, Turn
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ def sampling(answer: Answer) -> str:
     """The distribution that an answer was sampled from, in words."""
     if answer.temperature == 0:
         return "greedy"
-    among = "all tokens" if answer.top_k is None else f"top-k {answer.top_k}"
-    return f"T {answer.temperature:g}, {among}"
+    return f"T {answer.temperature:g}, {show_top_k(answer.top_k)}"
 
 
 class Looking:

@@ -39,6 +39,7 @@ from engine.messages import (
     Stats,
     Stepped,
     ToolCall,
+    per_row,
 )
 
 INTERRUPTED = 130
@@ -251,9 +252,11 @@ def _document(
                 ],
                 "seed": started.seed + index,
                 "temperature": started.temperatures[index],
-                "top_k": settings.top_k,
+                "top_k": top_k,
             }
-            for index, sample in enumerate(samples)
+            for index, (sample, top_k) in enumerate(
+                zip(samples, per_row(settings.top_ks, len(samples)), strict=True)
+            )
         ],
         "stats": {
             "ttft_s": stats.ttft_s,

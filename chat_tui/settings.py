@@ -33,7 +33,8 @@ class Settings:
         key_env: the environment variable that holds the server's key.
         samples: answers per message.
         temperatures: one for all answers, or one per answer; 0 is greedy.
-        top_k: sample among the k likeliest tokens; None is all of them.
+        top_ks: sample among the k likeliest tokens, None is all of them; one for all answers, or
+            one per answer.
         max_tokens: new tokens per answer; None is what the context holds.
         seed: None takes a fresh one for every message.
         system: the system text; None is the model's own default.
@@ -49,7 +50,7 @@ class Settings:
     key_env: str = DEFAULT_KEY_ENV
     samples: int = DEFAULT_SAMPLES
     temperatures: tuple[float, ...] = (DEFAULT_TEMPERATURE,)
-    top_k: int | None = DEFAULT_TOP_K
+    top_ks: tuple[int | None, ...] = (DEFAULT_TOP_K,)
     max_tokens: int | None = None
     seed: int | None = None
     system: str | None = None
@@ -76,6 +77,9 @@ class Settings:
         if field == "model" and self.server is not None:
             field = "server_model"
         settings = replace(self, **{field: value})  # type: ignore[arg-type]
+        if field in ("temperatures", "top_ks"):  # none of them is to go without an answer
+            asked = len(getattr(settings, field))
+            return replace(settings, samples=max(settings.samples, asked))
         return replace(settings, server_model="") if field == "server" else settings
 
     def answered_like(self, other: Settings) -> Settings:
@@ -85,4 +89,8 @@ class Settings:
         )
 
     def params(self) -> SamplingParams:
-        return SamplingParams(self.temperatures, self.top_k, self.max_tokens, self.seed)
+        return SamplingParams(self.temperatures, self.top_ks, self.max_tokens, self.seed)
+
+
+def show_top_k(top_k: int | None) -> str:
+    return "all tokens" if top_k is None else f"top-k {top_k}"

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from chat_tui.conversation import Conversation
 from chat_tui.model import Model
+from chat_tui.settings import show_top_k
 from chat_tui.tree import Answer, Beginning, Turn
-from engine.messages import RowFinished, Started, Stats, Stepped
+from engine.messages import RowFinished, Started, Stats, Stepped, per_row
 
 
 @dataclass
@@ -26,7 +27,7 @@ class RunningTurn:
         ask: the number its events carry.
         user: what was asked.
         count: how many answers this ask is for; 0 where earlier ones are only looked at.
-        top_k, system, tools: what it was asked with.
+        top_ks, system, tools: what it was asked with.
         turn: its place in the tree; None until the engine has begun.
         beginning: what the new answers are given to begin with.
         picked: the row that the conversation goes on with; None until one is picked.
@@ -40,7 +41,7 @@ class RunningTurn:
     ask: int
     user: str
     count: int
-    top_k: int | None = None
+    top_ks: tuple[int | None, ...] = (None,)
     system: str | None = None
     tools: bool = True
     turn: Turn | None = None
@@ -98,6 +99,7 @@ class RunningTurn:
             self.turn = tree.add_turn(head, self.user, asked_at)
             if head is not None:
                 tree.turn_of(head).picked = head.id
+        top_ks = per_row(self.top_ks, self.count)
         for row in range(self.count):
             answer = tree.add_answer(
                 self.turn,
@@ -105,7 +107,7 @@ class RunningTurn:
                 model=model,
                 seed=event.seed + row,
                 temperature=event.temperatures[row % len(event.temperatures)],
-                top_k=self.top_k,
+                top_k=top_ks[row],
             )
             if self.beginning is not None:
                 answer.begin(self.beginning, event.answer, event.answer_text)
@@ -154,11 +156,13 @@ class RunningTurn:
     def labels(self) -> list[str]:
         """What differs between the rows, one label each; none where nothing does."""
         temperatures = len({answer.temperature for answer in self.rows}) > 1
+        top_ks = len({answer.top_k for answer in self.rows}) > 1
         labels = [
             " · ".join(
                 part
                 for part in (
                     f"T {answer.temperature:g}" if temperatures else "",
+                    show_top_k(answer.top_k) if top_ks else "",
                     self._origin(answer),
                 )
                 if part

@@ -19,10 +19,10 @@ from torch import Tensor
 from engine.errors import ContextOverflowError, EngineError
 from engine.kv_cache import Cache, KVCache, SharedPrefixCache
 from engine.load import LoadedModel
-from engine.messages import FinishReason, SamplingParams, TokenScore, ToolCall
+from engine.messages import FinishReason, SamplingParams, TokenScore, ToolCall, per_row
 from engine.reuse import Retained
 from engine.rows import Emitted, RowState
-from engine.sampling import Sampler, fresh_seed, row_temperatures
+from engine.sampling import Sampler, fresh_seed
 from engine.scoring import score
 from engine.tools import NoTools
 
@@ -194,8 +194,8 @@ class Engine:
             raise EngineError(f"At least one sample is needed, not {num_samples}.")
         if not params.temperatures or not all(0 <= t < float("inf") for t in params.temperatures):
             raise EngineError(f"Temperatures are numbers from 0 up, not {params.temperatures}.")
-        if params.top_k is not None and params.top_k < 1:
-            raise EngineError(f"top-k is at least 1, not {params.top_k}.")
+        if not params.top_ks or any(top_k is not None and top_k < 1 for top_k in params.top_ks):
+            raise EngineError(f"top-k is at least 1, not {params.top_ks}.")
         if params.max_tokens is not None and params.max_tokens < 0:
             raise EngineError(f"max-tokens is at least 0, not {params.max_tokens}.")
 
@@ -231,14 +231,15 @@ class Engine:
         """What the model thought of the tokens that the rows have just emitted."""
         if params.alternatives is None:
             return ()
-        temperatures = row_temperatures(params, num_samples)
+        temperatures = per_row(params.temperatures, num_samples)
+        top_ks = per_row(params.top_ks, num_samples)
         scored = score(
             logits,
             [row.tokens[-1] for row in active],
             self.loaded.tokenizer,
             params.alternatives,
             temperatures=[temperatures[row.index] if row.masks[-1] else None for row in active],
-            top_k=params.top_k,
+            top_ks=[top_ks[row.index] for row in active],
         )
         of_row = dict(zip((row.index for row in active), scored, strict=True))
         return tuple(of_row.get(index) for index in range(num_samples))

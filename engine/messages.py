@@ -11,8 +11,9 @@ whole list that was prefilled; over a conversation it only grows by appended tok
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 FinishReason = Literal["stop", "length", "context", "cancelled"]
 """Why a row ended: its stop token, `max_tokens`, the end of the context, or the user."""
@@ -25,15 +26,22 @@ DEFAULT_KEY_ENV = "OPENAI_API_KEY"
 DEFAULT_TEMPERATURE = 0.7
 DEFAULT_TOP_K = 50
 
+_T = TypeVar("_T")
+
+
+def per_row(values: Sequence[_T], rows: int) -> tuple[_T, ...]:
+    """One value for each of `rows`: where there are fewer, they begin again."""
+    return tuple(values[row % len(values)] for row in range(rows))
+
 
 @dataclass(frozen=True)
 class SamplingParams:
     """How rows are sampled.
 
     Attributes:
-        temperatures: one for all rows, or one per row (row i takes `temperatures[i % len]`); 0 is
-            greedy.
-        top_k: sample among the k likeliest tokens; None is all of them.
+        temperatures: one for all rows, or one per row (`per_row`); 0 is greedy.
+        top_ks: sample among the k likeliest tokens, None is all of them; one for all rows, or one
+            per row.
         max_tokens: new tokens per row, forced ones included; None is what the context holds.
         seed: rows are seeded from (seed, row). None: a fresh one, told in `Started.seed`.
         alternatives: likeliest tokens to report with each token (`TokenScore`); None reports no
@@ -41,7 +49,7 @@ class SamplingParams:
     """
 
     temperatures: tuple[float, ...] = (DEFAULT_TEMPERATURE,)
-    top_k: int | None = DEFAULT_TOP_K
+    top_ks: tuple[int | None, ...] = (DEFAULT_TOP_K,)
     max_tokens: int | None = None
     seed: int | None = None
     alternatives: int | None = None

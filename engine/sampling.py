@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.messages import SamplingParams
+from engine.messages import SamplingParams, per_row
 
 
 def fresh_seed() -> int:
@@ -31,8 +31,8 @@ class Sampler:
     """Samples for the rows of one ask."""
 
     def __init__(self, params: SamplingParams, seed: int, num_samples: int) -> None:
-        self.top_k = params.top_k
-        self.temperatures = row_temperatures(params, num_samples)
+        self.top_ks = per_row(params.top_ks, num_samples)
+        self.temperatures = per_row(params.temperatures, num_samples)
         self._generators = [random.Random(row_seed(seed, row)) for row in range(num_samples)]
         self._greedy = not any(self.temperatures)
 
@@ -41,22 +41,26 @@ class Sampler:
         if self._greedy:
             ids: list[int] = logits.argmax(-1).expand(len(rows)).tolist()
             return ids
-        count = logits.size(-1) if self.top_k is None else min(self.top_k, logits.size(-1))
-        values, ranked = logits.topk(count)
+        vocab = logits.size(-1)
+        widths = [min(self.top_ks[row] or vocab, vocab) for row in rows]
+        values, ranked = logits.topk(max(widths))
         temperatures = torch.tensor([[self.temperatures[row]] for row in rows])
         draws = torch.tensor([[self._generators[row].random()] for row in rows])
         temperatures, draws = temperatures.to(logits.device), draws.to(logits.device)
         greedy = temperatures == 0
         # The likeliest logit becomes 0 first: a tiny temperature then cannot overflow.
         scaled = (values - values[:, :1]) / temperatures.masked_fill(greedy, 1)
+        if len(set(widths)) > 1:
+            scaled = scaled.masked_fill(beyond(widths, scaled.device), -torch.inf)
         cumulative = scaled.double().softmax(-1).cumsum(-1)
         below = (cumulative < draws * cumulative[:, -1:]).sum(-1, keepdim=True)
-        place = below.clamp_max(count - 1).masked_fill(greedy, 0)
+        last = torch.tensor([[width - 1] for width in widths], device=below.device)
+        place = below.minimum(last).masked_fill(greedy, 0)
         chosen: list[int] = ranked.expand(len(rows), -1).gather(1, place).flatten().tolist()
         return chosen
 
 
-def row_temperatures(params: SamplingParams, num_samples: int) -> tuple[float, ...]:
-    """One temperature per row."""
-    given = params.temperatures
-    return tuple(given[row % len(given)] for row in range(num_samples))
+def beyond(widths: Sequence[int], device: torch.device) -> Tensor:
+    """(len(widths), max(widths)): True from place `widths[row]` on, where a row's top-k ends."""
+    places = torch.arange(max(widths), device=device)
+    return places >= torch.tensor([[width] for width in widths], device=device)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.messages import Alternative, TokenScore
+from engine.sampling import beyond
 from engine.tokenizer import Tokenizer
 
 
@@ -23,11 +24,12 @@ def score(
     alternatives: int,
     *,
     temperatures: Sequence[float | None] = (),
-    top_k: int | None = None,
+    top_ks: Sequence[int | None] = (),
 ) -> list[TokenScore]:
     """Scores of `tokens`, one for each row of logits (len(tokens) or 1, vocab_size).
 
-    `temperatures` are those that the rows were sampled at, None where the token was not sampled.
+    `temperatures` are those that the rows were sampled at, None where the token was not sampled;
+    `top_ks` are the rows' too.
     """
     rows = len(tokens)
     logits = logits.expand(rows, -1)
@@ -37,7 +39,9 @@ def score(
     entropy = total[:, 0] - ((logits - total).exp_() * logits).sum(-1)
     rank = (logits > chosen).sum(-1)
     values, ranked = logits.topk(min(alternatives, logits.size(-1)))
-    sampled = _sampled(logits, chosen, temperatures, top_k) if any(temperatures) else None
+    vocab = logits.size(-1)
+    widths = [min(top_k or vocab, vocab) for top_k in top_ks] or [vocab] * rows
+    sampled = _sampled(logits, chosen, temperatures, widths) if any(temperatures) else None
 
     def pieces(ids: Sequence[int], logprobs: Sequence[float]) -> tuple[Alternative, ...]:
         return tuple(
@@ -54,7 +58,7 @@ def score(
         drawn: float | None = None
         if temperature == 0:
             drawn = 0.0 if place == 0 else None
-        elif temperature is not None and sampled is not None and (top_k is None or place < top_k):
+        elif temperature is not None and sampled is not None and place < widths[row]:
             drawn = sampled[row]
         piece = tokenizer.token_bytes(tokens[row])
         out.append(
@@ -64,11 +68,13 @@ def score(
 
 
 def _sampled(
-    logits: Tensor, chosen: Tensor, temperatures: Sequence[float | None], top_k: int | None
+    logits: Tensor, chosen: Tensor, temperatures: Sequence[float | None], widths: Sequence[int]
 ) -> list[float]:
-    """Log-probabilities in softmax(top-k(logits) / temperature); rows at temperature 0 or None hold
-    nothing."""
+    """Log-probabilities in softmax(top-k(logits) / temperature), with row i's k in `widths[i]`;
+    rows at temperature 0 or None hold nothing."""
     scale = torch.tensor([[t or 1.0] for t in temperatures], device=logits.device)
-    kept = logits if top_k is None else logits.topk(min(top_k, logits.size(-1))).values
+    kept = logits if min(widths) == logits.size(-1) else logits.topk(max(widths)).values
+    if len(set(widths)) > 1:
+        kept = kept.masked_fill(beyond(widths, kept.device), -torch.inf)
     out: list[float] = (chosen / scale - (kept / scale).logsumexp(-1, keepdim=True))[:, 0].tolist()
     return out

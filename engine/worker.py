@@ -43,6 +43,7 @@ from engine.messages import (
     Started,
     Stats,
     Stepped,
+    per_row,
 )
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class Worker:
             return
         from engine.generate import Cancellation
         from engine.prompt import build_prompt
-        from engine.sampling import fresh_seed, row_temperatures
+        from engine.sampling import fresh_seed
 
         loaded, params = self._engine.loaded, request.params
         context = loaded.model.shape.context
@@ -189,7 +190,7 @@ class Worker:
                 tuple(prompt.tokens),
                 prompt.preface,
                 seed,
-                row_temperatures(params, request.samples),
+                per_row(params.temperatures, request.samples),
                 room if params.max_tokens is None else min(room, params.max_tokens),
                 tuple(prompt.answer),
                 loaded.tokenizer.decode(prompt.answer),

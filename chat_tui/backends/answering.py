@@ -1,7 +1,8 @@
 """One ask, put to a server: the requests it takes, and the events that come of them.
 
 N answers are one request with `n` where the server takes that, so that their prefix is shared
-there; else N requests at a time. Temperatures of their own part the request: `n` knows one.
+there; else N requests at a time. Answers that are sampled otherwise part the request: `n` knows
+one way.
 What a server refuses by name (`top_k`, `logprobs`, ...) is left out from then on, and said
 (`Traits.note`). A request is repeated only while nothing of its answer has been shown, so nothing
 is ever shown twice.
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import httpx
@@ -47,6 +49,7 @@ from engine.messages import (
     Started,
     Stats,
     Stepped,
+    per_row,
 )
 
 MOST_ROUNDS = 8
@@ -72,10 +75,12 @@ class Answering:
         self._ask, self._http, self._where = ask, http, where
         self._traits, self._exact, self._limits, self._say = traits, exact, limits, say
         self._prompt: Prompt | None = None
-        temperatures = ask.params.temperatures
-        self._rows = [
-            Row(index, temperatures[index % len(temperatures)]) for index in range(ask.samples)
-        ]
+        sampling = zip(
+            per_row(ask.params.temperatures, ask.samples),
+            per_row(ask.params.top_ks, ask.samples),
+            strict=True,
+        )
+        self._rows = [Row(index, *how) for index, how in enumerate(sampling)]
         seed = ask.params.seed
         self._seed = random.getrandbits(31) if seed is None else seed
         self._running: dict[asyncio.Task[None], tuple[Row, ...]] = {}
@@ -90,7 +95,8 @@ class Answering:
         """From the first request to `Finished`, `Failed` or `Overflowed`."""
         if (event := await self._prepare()) is not None:
             return self._say(event)
-        for temperature, group in groupby(self._rows, key=lambda row: row.temperature):
+        sampling = attrgetter("temperature", "top_k")
+        for (temperature, _), group in groupby(self._rows, key=sampling):
             rows = tuple(row for row in group if not row.ended)
             # vLLM refuses several greedy samples, which says nothing about others.
             together = rows and temperature > 0 and self._traits.takes("n")
@@ -202,8 +208,8 @@ class Answering:
             body["n"] = len(rows)
         if params.max_tokens is not None:
             body["max_tokens"] = max(params.max_tokens - row.tokens, 1)
-        if params.top_k is not None or self._traits.open:
-            body["top_k"] = -1 if params.top_k is None else params.top_k
+        if row.top_k is not None or self._traits.open:
+            body["top_k"] = -1 if row.top_k is None else row.top_k
         body |= self._as_messages(row, refused) if self._prompt is None else self._as_ids(row)
         return self._traits.fit(body, refused, tools=self._ask.tools)
 

@@ -53,7 +53,7 @@ class _Growing:
 class Row:
     """Attributes:
     index: its place among the answers of the ask.
-    temperature: how it is sampled.
+    temperature, top_k: how it is sampled.
     begun: the server has sent something for it.
     ended: no event will follow for it.
     finish: why this round ended, in the server's word; empty while it runs.
@@ -63,9 +63,9 @@ class Row:
     behind: the messages behind the user's: what was said and called in earlier rounds.
     """
 
-    def __init__(self, index: int, temperature: float) -> None:
+    def __init__(self, index: int, temperature: float, top_k: int | None) -> None:
         self.index = index
-        self.temperature = temperature
+        self.temperature, self.top_k = temperature, top_k
         self.begun = self.ended = False
         self.finish = ""
         self.tokens = 0

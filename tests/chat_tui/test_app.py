@@ -342,7 +342,7 @@ async def test_settings_reach_the_next_ask() -> None:
         ask = run.backend.ask
         assert (ask.samples, ask.system, ask.tools) == (3, "Be brief.", False)
         assert ask.params.temperatures == (0.2, 1.0)
-        assert (ask.params.top_k, ask.params.seed) == (None, 7)
+        assert (ask.params.top_ks, ask.params.seed) == ((None,), 7)
 
 
 async def test_the_cache_is_reused_on_command_and_the_status_line_says_how_much() -> None:

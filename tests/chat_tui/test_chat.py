@@ -109,6 +109,20 @@ def test_more_answers_keep_the_system_text_that_the_turn_was_asked_with(talk: Ta
     assert talk.backend.ask.system is None
 
 
+def test_every_temperature_and_top_k_gets_an_answer_that_says_which(talk: Talk) -> None:
+    talk.chat.change("temperatures", (0.2, 1.2))
+    talk.chat.change("top_ks", (1, 20, None))
+    talk.ask("Third", "a", "b", "c")
+    assert talk.backend.ask.params.top_ks == (1, 20, None)
+    assert talk.chat.turn is not None
+    rows = talk.chat.turn.rows
+    assert [(row.temperature, row.top_k) for row in rows] == [(0.2, 1), (1.2, 20), (0.2, None)]
+    labels = ["T 0.2 · top-k 1", "T 1.2 · top-k 20", "T 0.2 · all tokens"]
+    assert talk.chat.turn.labels == labels
+    talk.chat.show(talk.chat.conversation.tree.turns[3])
+    assert talk.chat.turn.labels == labels
+
+
 def test_a_set_seed_moves_on_rather_than_to_repeat_an_answer() -> None:
     talk = Talk(Settings(seed=11))
     talk.ask("Hi", "one", "two")

@@ -32,7 +32,7 @@ USER, END, ASSISTANT, SYSTEM = 1, 2, 3, 4
 ROLES = {"user": USER, "assistant": ASSISTANT, "system": SYSTEM}
 VLLM = {"data": [{"id": "tiny", "owned_by": "vllm", "max_model_len": 200}]}
 LLAMA = {"data": [{"id": "tiny", "owned_by": "llamacpp", "meta": {"n_ctx_train": 9999}}]}
-PLAIN = SamplingParams((0.7,), top_k=None, seed=1)
+PLAIN = SamplingParams((0.7,), top_ks=(None,), seed=1)
 
 
 def codes(text: str) -> list[int]:

@@ -30,7 +30,7 @@ from engine.messages import (
 from tests.chat_tui.test_server import of, texts, until
 
 SERVERS = os.environ.get("CHAT_TUI_TEST_SERVERS", "").split()
-PARAMS = SamplingParams((0.8,), top_k=50, max_tokens=24, seed=7, alternatives=5)
+PARAMS = SamplingParams((0.8,), top_ks=(50,), max_tokens=24, seed=7, alternatives=5)
 
 pytestmark = pytest.mark.skipif(not SERVERS, reason="CHAT_TUI_TEST_SERVERS names none")
 

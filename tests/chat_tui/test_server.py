@@ -36,7 +36,7 @@ from engine.messages import (
 from tests.chat_tui.sse_server import Asked, Script, SseServer, Wire, talk
 
 ENDS = (Finished, Failed, Overflowed)
-PLAIN = SamplingParams((0.7,), top_k=None, seed=1)
+PLAIN = SamplingParams((0.7,), top_ks=(None,), seed=1)
 
 
 def until(backend: ServerBackend, *kinds: type, timeout: float = 20) -> list[Event]:
@@ -116,19 +116,22 @@ def test_several_answers_are_one_request_and_keep_apart() -> None:
     assert sorted(event.row for event in of(RowFinished, events)) == [0, 1, 2]
 
 
-def test_answers_at_other_temperatures_are_other_requests() -> None:
+def test_answers_that_are_sampled_otherwise_are_other_requests() -> None:
     with talking(talk("Yes")) as (server, backend):
-        params = SamplingParams((0.2, 0.9), top_k=None, seed=5)
+        params = SamplingParams((0.2, 0.9), top_ks=(None,), seed=5)
         events = ask(backend, samples=2, params=params)
+        ask(backend, samples=3, params=SamplingParams((0.7,), top_ks=(5, 5, 9), seed=7))
     assert texts(events, 2) == ["Yes", "Yes"]
     asked = sorted((post["temperature"], post["seed"]) for post in server.posts)
-    assert asked == [(0.2, 5), (0.9, 6)]
+    assert asked == [(0.2, 5), (0.7, 7), (0.7, 9), (0.9, 6)]
+    shared = [(post["top_k"], post.get("n")) for post in server.posts if post["seed"] > 6]
+    assert sorted(shared) == [(5, 2), (9, None)]
 
 
 def test_greedy_answers_are_requests_of_their_own() -> None:
     """As vLLM has it: "n must be 1 when using greedy sampling"."""
     with talking(talk("Yes")) as (server, backend):
-        events = ask(backend, samples=2, params=SamplingParams((0.0,), top_k=None))
+        events = ask(backend, samples=2, params=SamplingParams((0.0,), top_ks=(None,)))
         ask(backend, samples=2)
     assert texts(events, 2) == ["Yes", "Yes"]
     assert [post.get("n") for post in server.posts] == [None, None, 2]
@@ -170,7 +173,7 @@ def test_what_a_server_refuses_by_name_is_left_out_and_said() -> None:
         return talk("Fine")(asked, wire)
 
     with talking(script) as (server, backend):
-        params = SamplingParams((0.7,), top_k=50, max_tokens=7)
+        params = SamplingParams((0.7,), top_ks=(50,), max_tokens=7)
         events = ask(backend, params=params)
         ready = of(Ready, events)[-1]
         before = len(server.posts)
@@ -223,7 +226,7 @@ def test_log_probabilities_become_scores() -> None:
         wire.done()
 
     with talking(script) as (_, backend):
-        params = SamplingParams((0.7,), top_k=None, alternatives=2)
+        params = SamplingParams((0.7,), top_ks=(None,), alternatives=2)
         steps = of(Stepped, ask(backend, params=params))
     assert [step.texts[0] for step in steps] == ["caf", "", "é"]
     assert [step.tokens[0] for step in steps] == [99, 195, 169]

@@ -121,7 +121,7 @@ def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProces
 
 
 def test_one_question_from_the_command_line_is_one_json_document():
-    done = run("-p", "What is 36*17?", "-n", "2", "-t", "0,0.8", "--max-tokens", "30", "--json")
+    done = run("-p", "What is 36*17?", "-t", "0,0.8", "-k", "50,7", "--max-tokens", "30", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     document = json.loads(done.stdout)
     assert list(document) == ["model", "prompt_tokens", "samples", "stats"]
@@ -144,6 +144,7 @@ def test_one_question_from_the_command_line_is_one_json_document():
     assert first["finish_reason"] == "stop"
     assert len(first["tokens"]) == len(first["mask"])
     assert (first["temperature"], second["temperature"]) == (0.0, 0.8)
+    assert (first["top_k"], second["top_k"]) == (50, 7)
     assert second["seed"] == first["seed"] + 1
     assert set(document["stats"]) == {
         "ttft_s",
@@ -175,7 +176,8 @@ def test_several_answers_stand_under_headers():
     [
         (("-p", "Hi", "-m", "no-such-model"), 1, "no-such-model"),
         (("-p", ""), 2, "nothing to ask"),
-        (("-p", "Hi", "-t", "warm"), 2, "is not a temperature"),
+        (("-p", "Hi", "-t", "warm"), 2, "takes one number"),
+        (("-p", "Hi", "-k", "1,-2"), 2, "--top-k takes a whole number"),
         (("-p", "Hi", "-n", "0"), 2, "--samples"),
         (("-p", "Hi", "--sampels", "2"), 2, "--samples"),
         (("-p", "Hi", "--device", "abacus"), 1, "abacus"),

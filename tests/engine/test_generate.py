@@ -203,7 +203,7 @@ def test_a_prompt_that_does_not_fit_is_refused_with_its_sizes():
         ([1], 1, SamplingParams((-0.5,)), "Temperatures are numbers from 0 up"),
         ([1], 1, SamplingParams((float("nan"),)), "Temperatures"),
         ([1], 1, SamplingParams(()), "Temperatures"),
-        ([1], 1, SamplingParams(top_k=0), "top-k is at least 1"),
+        ([1], 1, SamplingParams(top_ks=(0,)), "top-k is at least 1"),
         ([1], 1, SamplingParams(max_tokens=-1), "max-tokens is at least 0"),
     ],
 )
@@ -261,7 +261,7 @@ def test_greedy_rows_are_those_of_a_plain_loop_without_a_cache(noise):
 
 
 def test_row_zero_is_the_same_alone_and_among_eight(noise):
-    params = SamplingParams((1.0,), top_k=50, max_tokens=60, seed=1234)
+    params = SamplingParams((1.0,), top_ks=(50,), max_tokens=60, seed=1234)
     alone = rows_of(list(Engine(noise).generate(PROMPT, 1, params)), 1)
     among = rows_of(list(Engine(noise).generate(PROMPT, 8, params)), 8)
     assert alone[0] == among[0]
@@ -285,7 +285,7 @@ def test_reusing_the_cache_gives_the_tokens_of_prefilling_again(noise, samples, 
     """Over a conversation in which one row is picked each turn; V6 has state beside K and V."""
     engine, conversation, held = Engine(noise), list(PROMPT), 0
     for turn in range(4):
-        params = SamplingParams((1.0,), top_k=20, max_tokens=10 + turn, seed=turn)
+        params = SamplingParams((1.0,), top_ks=(20,), max_tokens=10 + turn, seed=turn)
         starts: list[int] = []
         again = list(Engine(noise).generate(conversation, samples, params))
         steps = list(
@@ -332,10 +332,11 @@ def test_the_same_prompt_again_runs_its_last_token_again(smollm2_path):
 
 
 def test_scores_are_those_of_the_full_distribution(noise):
-    params = SamplingParams((0.0, 0.8), top_k=5, max_tokens=12, seed=3, alternatives=4)
-    steps = list(Engine(noise).generate(PROMPT, 2, params, tools=False))
-    for row, temperature in ((0, 0.0), (1, 0.8)):
-        tokens = rows_of(steps, 2)[row]
+    temperatures, top_ks = (0.0, 0.8, 1.5), (5, 5, 300)
+    params = SamplingParams(temperatures, top_ks, max_tokens=12, seed=3, alternatives=4)
+    steps = list(Engine(noise).generate(PROMPT, 3, params, tools=False))
+    for row, (temperature, top_k) in enumerate(zip(temperatures, top_ks, strict=True)):
+        tokens = rows_of(steps, 3)[row]
         logits = noise.logits([*PROMPT, *tokens])[len(PROMPT) - 1 :]
         for place, token in enumerate(tokens):
             score = steps[place].scores[row]
@@ -352,7 +353,7 @@ def test_scores_are_those_of_the_full_distribution(noise):
                 best.values.tolist(), abs=1e-4
             )
             if temperature:
-                kept = logits[place].topk(5)
+                kept = logits[place].topk(top_k)
                 drawn = (kept.values / temperature).log_softmax(-1)
                 at = kept.indices.tolist().index(token)
                 assert score.sampled_logprob == pytest.approx(float(drawn[at]), abs=1e-4)

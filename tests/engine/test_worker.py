@@ -140,7 +140,7 @@ def test_without_tools_nothing_is_taught_or_forced(backend):
 
 
 def test_rows_have_their_own_temperatures_and_reproducible_seeds(backend):
-    params = SamplingParams((0.0, 1.2), top_k=50, max_tokens=12, seed=77)
+    params = SamplingParams((0.0, 1.2), top_ks=(50,), max_tokens=12, seed=77)
     backend.send(Ask(70, "Tell me something.", samples=4, params=params))
     events = until(backend, Finished)
     (started,) = of(Started, events)
