@@ -85,6 +85,9 @@ class ChatApp(App[None]):
             )
             for n in range(1, 10)
         ),
+        # Before the keys behind it go anywhere: they belong to what has the focus then.
+        Binding("tab", "tab(1)", "To the answers; take a completion", priority=True),
+        Binding("shift+tab", "tab(-1)", show=False, priority=True),
         Binding("escape", "stop", "Stop; keep what is there"),
         Binding("ctrl+c", "interrupt", "Stop; else copy what is selected", priority=True),
         Binding("ctrl+t", "tree", "The conversation as a tree", priority=True),
@@ -441,20 +444,16 @@ class ChatApp(App[None]):
         else:
             self.answer.tell("Ctrl+Q quits.", "info")
 
-    def action_focus_next(self) -> None:
-        self._move_focus(1)
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Tab goes its usual way on the screens that lie over the chat."""
+        return action != "tab" or self.screen is self.main
 
-    def action_focus_previous(self) -> None:
-        self._move_focus(-1)
-
-    def _move_focus(self, step: int) -> None:
-        """Tab goes round prompt, answers, transcript; on other screens as ever."""
-        if len(self.screen_stack) > 1:
-            if step > 0:
-                self.screen.focus_next()
-            else:
-                self.screen.focus_previous()
-            return
+    async def action_tab(self, step: int) -> None:
+        """Take what the prompt offers, else go round prompt, answers and transcript."""
+        if self.prompt.has_focus:
+            await self.prompt.caught_up()
+            if step > 0 and self.prompt.take_first():
+                return
         stops: list[Widget] = [self.prompt, self.transcript]
         if self.grid.panes:
             stops.insert(1, self.grid)

@@ -2,7 +2,7 @@
 
 `leave_on_signals` ends the program as Ctrl+Q does when it is told to, so that the terminal is left
 as it was found. The rest is about keys and pastes that are misread from terminals without the Kitty
-keyboard protocol: `InputParser` stands in for Textual's own parser (`install()`), and puts four
+keyboard protocol: `InputParser` stands in for Textual's own parser (`install()`), and puts these
 things right before it reads them (all seen with Textual 8.2):
 
 - ESC 1 ... ESC 9, which is what Alt+digit sends, is read as the characters that a Mac types with
@@ -11,15 +11,20 @@ things right before it reads them (all seen with Textual 8.2):
 - `CSI 27;2;13~`, Shift+Enter where xterm or tmux report modified keys, is no key at all.
 - An escape sequence inside a paste ends it half-way, and its rest is read as keys: a pasted line
   break would then send what was pasted so far.
+- A terminal that does not mark pastes sends them as keys, and each of their line breaks would send
+  a line. Nobody types a line break and goes on within one read, so that is taken for a paste.
+- A byte that is no UTF-8 ends the program: it becomes U+FFFD.
 """
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable
 
 from textual import events
@@ -33,6 +38,14 @@ from textual.message import Message
 _REWRITTEN = re.compile(r"\x1b(?P<digit>[1-9])|\x1b(?P<enter>\r)|\x1b\[27;(?P<modifier>\d);13~")
 
 
+_PLAIN = "[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+_BURST = re.compile(rf"(?=.{{16}}){_PLAIN}*[\r\n][^\x00-\x1f\x7f]{_PLAIN}*", re.DOTALL)
+"""A read with a line break in it and something behind that."""
+_CALM_S = 0.05
+"""Without anything more for so long, an unmarked paste is over."""
+_BEGUN_MARK = re.compile(r"\x1b\[20{0,2}\Z")
+
+
 def _as_kitty(match: re.Match[str]) -> str:
     if match["digit"]:
         return f"\x1b[{ord(match['digit'])};3u"
@@ -42,26 +55,65 @@ def _as_kitty(match: re.Match[str]) -> str:
 class InputParser(XTermParser):
     """Takes pastes out of the stream whole, and hands on the rest with those keys respelled."""
 
-    _paste: str | None = None
-    """The paste that is arriving, as far as it has come."""
+    def __init__(self, debug: bool = False) -> None:
+        super().__init__(debug)
+        self._paste: list[str] | None = None  # the one that is arriving, in pieces
+        self._burst: list[str] = []  # one that the terminal did not mark
+        self._begun = ""  # of a mark: its rest may come with the next read
+        self._read_at = 0.0
+        self._marks = False  # the terminal marks its pastes: what comes unmarked was typed
 
     def feed(self, data: str) -> Iterable[Message]:
         if not data:
+            yield from self._let_go()
             yield from super().feed(data)
             return
+        data, self._begun = self._begun + data, ""
+        self._read_at = time.monotonic()
+        if self._burst or (not self._marks and self._paste is None and _BURST.fullmatch(data)):
+            if "\x1b" not in data:
+                self._burst.append(data)
+                return
+            yield from self._let_go()
         while data:
             if self._paste is None:
                 keys, start, data = data.partition(BRACKETED_PASTE_START)
+                if not start and (begun := _BEGUN_MARK.search(keys)):
+                    keys, self._begun = keys[: begun.start()], begun.group()
                 if keys:
                     yield from super().feed(_REWRITTEN.sub(_as_kitty, keys))
                 if start:
-                    self._paste = ""
+                    self._paste, self._marks = [], True
             else:
-                # The end mark may have come in two reads.
-                text, end, data = (self._paste + data).partition(BRACKETED_PASTE_END)
-                self._paste = None if end else text
+                # The end mark may have come in two reads: what could be its beginning waits.
+                held = self._paste.pop() if self._paste else ""
+                text, end, data = (held + data).partition(BRACKETED_PASTE_END)
                 if end:
-                    yield events.Paste(text.replace("\x00", ""))
+                    yield events.Paste("".join([*self._paste, text]).replace("\x00", ""))
+                    self._paste = None
+                else:
+                    cut = max(len(text) - len(BRACKETED_PASTE_END) + 1, 0)
+                    self._paste += [text[:cut], text[cut:]]
+
+    def tick(self) -> Iterable[Message]:
+        """Asked by the driver after each read, and ten times a second."""
+        if time.monotonic() - self._read_at >= _CALM_S:
+            yield from self._let_go()
+        yield from super().tick()
+
+    def _let_go(self) -> Iterable[Message]:
+        """Nothing more belongs to what was held back."""
+        if self._burst:
+            text = "".join(self._burst)
+            self._burst.clear()
+            yield events.Paste(text)
+        if self._begun:
+            keys, self._begun = self._begun, ""
+            yield from super().feed(keys)
+
+
+def _decoder(encoding: str) -> Callable[[], codecs.IncrementalDecoder]:
+    return lambda: codecs.getincrementaldecoder(encoding)("replace")
 
 
 def install() -> None:
@@ -70,7 +122,9 @@ def install() -> None:
         from textual.drivers import linux_driver
     except ImportError:
         return
-    setattr(linux_driver, "XTermParser", InputParser)  # noqa: B010 (not an exported name)
+    # By name, for the driver exports neither.
+    setattr(linux_driver, "XTermParser", InputParser)  # noqa: B010
+    setattr(linux_driver, "getincrementaldecoder", _decoder)  # noqa: B010
 
 
 LEAVING_S = 3.0

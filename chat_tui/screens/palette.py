@@ -17,8 +17,8 @@ from chat_tui.commands import COMMANDS
 if TYPE_CHECKING:
     from chat_tui.app import ChatApp
 
-_ELSEWHERE = ("command_palette", "help", "quit")
-"""Actions that are left out: the palette itself, and what a slash command does as well."""
+_ELSEWHERE = ("command_palette", "help", "quit", "tab(1)")
+"""Actions that are left out: the palette itself, what a slash command does as well, and Tab."""
 
 
 class PaletteCommands(Provider):

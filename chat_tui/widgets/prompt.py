@@ -8,6 +8,7 @@ slash commands while one is being typed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -35,7 +36,6 @@ class Prompt(TextArea):
         Binding("shift+enter,ctrl+j,alt+enter", "newline", "New line"),
         Binding("up", "up", "Older prompt", show=False),
         Binding("down", "down", "Newer prompt", show=False),
-        Binding("tab", "tab", "To the answers; take a completion", show=False),
         Binding("pageup", "page(-1)", "Scroll the answers up", show=False),
         Binding("pagedown", "page(1)", "Scroll the answers down", show=False),
         Binding("escape", "close_list", show=False),
@@ -154,12 +154,19 @@ class Prompt(TextArea):
     def action_newline(self) -> None:
         self._replace_via_keyboard("\n", *self.selection)
 
-    def action_tab(self) -> None:
+    async def caught_up(self) -> None:
+        """Wait until every key that was pressed on this box is in its text."""
+        done = asyncio.Event()
+        if self.call_later(done.set):
+            await done.wait()
+
+    def take_first(self) -> bool:
+        """Take the chosen completion, or the first. False where nothing is offered."""
         self._offer_if_changed()
         choice = self.completions.chosen or self.completions.first
-        if choice is None:
-            raise SkipAction()  # then Tab is the screen's: it moves to the answers
-        self._take(choice)
+        if choice is not None:
+            self._take(choice)
+        return choice is not None
 
     def action_close_list(self) -> None:
         if not self.completions.display:

@@ -228,3 +228,58 @@ def test_a_paste_may_come_in_pieces() -> None:
             if isinstance(event, events.Key | events.Paste)
         ]
     assert found == ["one\rtwo", "z"]
+
+
+def test_a_mark_of_a_paste_may_come_in_two_reads() -> None:
+    parser = InputParser()
+    found: list[object] = []
+    for data in ("x\x1b[20", "0~one\rtw", "o\x1b[20", "1~y"):
+        found += read(parser, data)
+    assert found == ["x", "one\rtwo", "y"]
+
+
+def test_a_paste_that_the_terminal_does_not_mark_is_one_paste(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("chat_tui.terminal.time.monotonic", lambda: now)
+    parser = InputParser()
+    found = [*read(parser, "the first line\rthe second"), *read(parser, " line\r")]
+    assert [*found, *parser.tick()] == []
+    now = 0.1
+    assert [event.text for event in parser.tick()] == ["the first line\rthe second line\r"]  # type: ignore[attr-defined]
+    assert read(parser, "typed\r") == [*"typed", "enter"]
+
+
+def test_what_is_typed_is_not_taken_for_a_paste() -> None:
+    parser = InputParser()
+    assert read(parser, "a whole line, typed by a script\r")[-1] == "enter"
+    assert "enter" in read(parser, "hi\rthere")
+    read(parser, "\x1b[200~paste\x1b[201~")  # this terminal marks pastes
+    assert "enter" in read(parser, "the first line\rthe second line")
+
+
+def read(parser: InputParser, data: str) -> list[object]:
+    return [
+        event.text if isinstance(event, events.Paste) else event.key
+        for event in parser.feed(data)
+        if isinstance(event, events.Key | events.Paste)
+    ]
+
+
+async def test_keys_behind_tab_go_where_tab_leads() -> None:
+    async with running() as run:
+        await run.send("Hi")
+        run.backend.answer("one", "two")
+        await run.settle()
+        await run.burst(*"draft", "tab", "2")
+        assert run.kept == ["two"]
+        assert run.text == "draft"
+        await run.burst("tab", "tab", *"ed")
+        assert run.text == "drafted"
+
+
+async def test_tab_at_once_behind_a_command_completes_it() -> None:
+    async with running() as run:
+        await run.burst(*"/sam", "tab", *"3", "enter")
+        assert run.app.chat.settings.samples == 3
