@@ -195,7 +195,7 @@ class TokenScreen(Screen[None]):
             self.view.extend(more)
             self._tell()
 
-    def on_token_view_moved(self) -> None:
+    def on_cursor_view_moved(self) -> None:
         self._tell()
 
     def on_resize(self) -> None:

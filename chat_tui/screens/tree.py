@@ -177,7 +177,7 @@ class TreeScreen(Screen[None]):
 
     # What the user does
 
-    def on_outline_view_moved(self) -> None:
+    def on_cursor_view_moved(self) -> None:
         self._preview()
 
     def on_outline_view_folded(self, event: OutlineView.Folded) -> None:

@@ -13,35 +13,18 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
-from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
 from chat_tui.rendering.wrap import Line
+from chat_tui.widgets.quiet_scroll import QuietScroll
 
 LONGEST_LINE = 100
 
 
-class LinesView(ScrollView, can_focus=True, inherit_bindings=False):
+class LinesView(QuietScroll, inherit_bindings=False):
     """Lines of cells that grow at their end."""
-
-    DEFAULT_CSS = """
-    LinesView {
-        background: $background;
-        overflow-x: hidden;
-        overflow-y: auto;
-        scrollbar-gutter: stable;
-        scrollbar-size-vertical: 1;
-        scrollbar-size-horizontal: 0;
-        scrollbar-background: $background;
-        scrollbar-background-hover: $background;
-        scrollbar-background-active: $background;
-        scrollbar-color: $foreground 20%;
-        scrollbar-color-hover: $foreground 35%;
-        scrollbar-color-active: $primary;
-    }
-    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pageup", "page_up", "Scroll up a page", show=False),

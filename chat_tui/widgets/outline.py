@@ -3,8 +3,8 @@
     view.show(rows)                     # chat_tui/branches.py makes them
     view.row                            # the one under the cursor
 
-On the line API: what is not in view costs nothing, not even its figures, so a tree of thousands of
-answers opens at once. What the user does is told by message.
+What is not in view costs nothing, not even its figures, so a tree of thousands of answers opens at
+once. What the user does is told by message.
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
-from textual.events import Click
-from textual.geometry import Region, Size
 from textual.message import Message
-from textual.reactive import reactive
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from chat_tui.branches import Row
@@ -29,36 +25,14 @@ from chat_tui.rendering import Palette, sanitise
 from chat_tui.rendering.wrap import Run
 from chat_tui.scores import Surprise, scored
 from chat_tui.tree import Answer
+from chat_tui.widgets.cursor_view import CursorView
 
 _EXCERPT = 400  # characters of a text that are looked at for its line
 _LEAST_TEXT = 40  # cells that figures must leave; they are in columns, at any depth
 
 
-class OutlineView(ScrollView, can_focus=True, inherit_bindings=False):
+class OutlineView(CursorView, inherit_bindings=False):
     """Rows, one of them under the cursor."""
-
-    DEFAULT_CSS = """
-    OutlineView {
-        background: $background;
-        padding: 0 1;
-        overflow-x: hidden;
-        overflow-y: auto;
-        scrollbar-gutter: stable;
-        scrollbar-size: 0 1;
-        scrollbar-background: $background;
-        scrollbar-background-hover: $background;
-        scrollbar-background-active: $background;
-        scrollbar-color: $foreground 20%;
-        scrollbar-color-hover: $foreground 35%;
-        scrollbar-color-active: $primary;
-    }
-    """
-
-    @dataclass
-    class Moved(Message):
-        """The cursor is on another row."""
-
-        row: Row
 
     @dataclass
     class Chosen(Message):
@@ -86,12 +60,9 @@ class OutlineView(ScrollView, can_focus=True, inherit_bindings=False):
         Binding("enter", "choose", "Go there"),
     ]
 
-    cursor: reactive[int] = reactive(0)
-
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.rows: Sequence[Row] = ()
-        self._strips: dict[int, Strip] = {}
         self._perplexities: dict[int, tuple[int, float | None]] = {}
 
     @property
@@ -107,11 +78,8 @@ class OutlineView(ScrollView, can_focus=True, inherit_bindings=False):
         # A row that was folded away gives the cursor to its turn.
         turn = (key[0], 0) if key is not None else (0, 0)
         there = places.get(key or turn, places.get(turn, 0))
-        self._redraw()
-        self.set_reactive(OutlineView.cursor, there)
-        self._keep_in_sight()
-        if rows:
-            self.post_message(self.Moved(rows[there]))
+        self.redraw()
+        self.put_cursor(there)
 
     def grow(self) -> None:
         """Draw the rows of answers that have not ended again."""
@@ -123,40 +91,35 @@ class OutlineView(ScrollView, can_focus=True, inherit_bindings=False):
 
     # Drawing
 
-    def on_mount(self) -> None:
-        self.app.theme_changed_signal.subscribe(self, lambda _: self._redraw())
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+    @property
+    def line_count(self) -> int:
+        return len(self.rows)
+
+    def lines_of(self, place: int) -> tuple[int, int]:
+        return place, place
+
+    def place_at(self, line: int, x: int) -> int | None:
+        return line if line < len(self.rows) else None
 
     def on_resize(self) -> None:
-        self._redraw()
-        self._keep_in_sight()
+        self.redraw()
+        self.keep_in_sight()
 
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        self._strips.clear()
+    def draw_line(self, y: int) -> Strip:
+        return self._strip(y, None)
 
-    def _redraw(self) -> None:
-        self._strips.clear()
-        self.virtual_size = Size(self.scrollable_content_region.width, len(self.rows))
-        self.refresh()
+    def draw_cursor(self, strip: Strip, y: int) -> Strip:
+        palette = Palette.of(self.app)
+        strip = self._strip(y, palette.text)
+        return Strip(Segment.apply_style(strip, post_style=palette.focus))
 
-    def render_line(self, y: int) -> Strip:
-        y += self.scroll_offset.y
-        base = self.rich_style
-        if y >= len(self.rows):
-            return Strip.blank(self.size.width, base)
-        if y == self.cursor:
-            palette = Palette.of(self.app)
-            strip = self._strip(y, base, palette.text)
-            strip = Strip(Segment.apply_style(strip, post_style=palette.focus))
-        elif y in self._strips:
-            strip = self._strips[y]
-        else:
-            strip = self._strips[y] = self._strip(y, base, None)
-        return strip.adjust_cell_length(self.size.width, base)
-
-    def _strip(self, y: int, base: Style, only: Style | None) -> Strip:
+    def _strip(self, y: int, only: Style | None) -> Strip:
         """One row; all of its text in one style where that is given."""
-        width = self.scrollable_content_region.width
+        base, width = self.rich_style, self.scrollable_content_region.width
         runs = self._runs(self.rows[y], width, Palette.of(self.app))
         strip = Strip([Segment(text, base + style + only) for text, style in runs])
         return strip.adjust_cell_length(width, base)
@@ -216,24 +179,6 @@ class OutlineView(ScrollView, can_focus=True, inherit_bindings=False):
 
     # Moving
 
-    def validate_cursor(self, place: int) -> int:
-        return max(0, min(place, len(self.rows) - 1))
-
-    def watch_cursor(self, before: int, after: int) -> None:
-        for place in (before, after):
-            self.refresh(Region(0, place - self.scroll_offset.y, self.size.width, 1))
-        self._keep_in_sight()
-        if self.row is not None:
-            self.post_message(self.Moved(self.row))
-
-    def _keep_in_sight(self) -> None:
-        height = self.scrollable_content_region.height
-        margin = min(2, max((height - 1) // 2, 0))
-        top = self.scroll_offset.y
-        y = max(min(top, self.cursor - margin), self.cursor + margin - height + 1, 0)
-        if y != top:
-            self.scroll_to(y=y, animate=False, force=True)
-
     def action_move(self, step: int) -> None:
         self.cursor += step
 
@@ -271,16 +216,6 @@ class OutlineView(ScrollView, can_focus=True, inherit_bindings=False):
     def action_choose(self) -> None:
         if self.row is not None:
             self.post_message(self.Chosen(self.row))
-
-    def on_click(self, event: Click) -> None:
-        offset = event.get_content_offset(self)
-        if offset is None:
-            return
-        place = offset.y + self.scroll_offset.y
-        if place < len(self.rows):
-            if event.chain > 1:
-                self.action_choose()
-            self.cursor = place
 
 
 def _short(perplexity: float) -> str:
