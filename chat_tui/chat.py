@@ -159,14 +159,23 @@ class Chat(Asking):
 
     # Looking closer.
 
-    def score(self, tokens: Sequence[int], start: int) -> int | None:
-        """What does the model think of these tokens, from place `start` on? `ScoresCame` answers
-        with the number returned here. None: there is no model to ask."""
+    def score(
+        self,
+        tokens: Sequence[int],
+        start: int,
+        temperature: float | None = None,
+        top_k: int | None = None,
+    ) -> int | None:
+        """What does the model think of these tokens, from place `start` on, and in the distribution
+        that they were sampled from, if they were? `ScoresCame` answers with the number returned
+        here. None: there is no model to ask."""
         if self.phase != "ready":
             return None
         ask = self._next_ask()
         self._scoring.add(ask)
-        self._backend.send(Score(ask, tuple(tokens), max(start, 1), ALTERNATIVES))
+        self._backend.send(
+            Score(ask, tuple(tokens), max(start, 1), ALTERNATIVES, temperature, top_k)
+        )
         return ask
 
     # Growing the tree.

@@ -7,24 +7,39 @@ none: a message of the user's, an answer of an old session.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from chat_tui.chat import GROWING, Chat
 from chat_tui.conversation import Conversation
 from chat_tui.effects import ScoresCame
-from chat_tui.scores import Scored, scored
+from chat_tui.scores import Scored, parting, scored
 from chat_tui.settings import show_top_k
-from chat_tui.tree import Answer, Turn
+from chat_tui.tree import Answer, Prompt, Turn
+from engine.messages import NO_ID, TokenScore
 
 if TYPE_CHECKING:
     from chat_tui.app import ChatApp
-    from chat_tui.screens.tokens import TokenScreen
+    from chat_tui.screens.tokens import Subject, TokenScreen
     from chat_tui.screens.tree import TreeScreen
 
 _NO_MODEL = "There is no model to ask yet."
 _OTHER_MODEL = "It is {}'s; the model that is loaded has other tokens."
+_UNTOLD = "The server did not tell."
+_GROWS = "It is still growing; ask again when it has ended."
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a text of the token view was made from: an answer, or the message that it answers."""
+
+    turn: Turn
+    answer: Answer
+    message: bool = False
 
 
 def sampling(answer: Answer) -> str:
@@ -40,27 +55,72 @@ class Looking:
     def __init__(self, app: ChatApp, chat: Chat) -> None:
         self._app = app
         self._chat = chat
-        self._wanted: dict[int, TokenScreen.Wanted] = {}
+        self._wanted: dict[int, tuple[TokenScreen.Wanted, _Source]] = {}
+        self._tree = chat.conversation.tree
+        # What the model thought of messages, by turn and prompt: for as long as they are looked at.
+        self._messages: dict[tuple[int, Prompt], Sequence[TokenScore]] = {}
 
     def at_tokens(self, turn: Turn, answer: Answer) -> None:
         """The tokens of an answer; those of the turn's other answers and its message beside."""
-        from chat_tui.screens.tokens import Subject, TokenScreen
+        from chat_tui.screens.tokens import TokenScreen
+
+        if self._tree is not self._chat.conversation.tree:
+            self._tree = self._chat.conversation.tree
+            self._messages.clear()
+        shown = self._chat.turn is not None and self._chat.turn.turn is turn
+        where = parting(turn.answers) if shown and self._app.grid.parting else None
+        self._app.push_screen(
+            TokenScreen(
+                [self._answer(turn, own) for own in turn.answers],
+                self._message(turn, answer),
+                shown=turn.index(answer.id),
+                cursor=where or 0,
+                parting=lambda: parting(turn.answers),
+            )
+        )
+
+    def _answer(self, turn: Turn, answer: Answer) -> Subject:
+        from chat_tui.screens.tokens import Subject
 
         count = len(turn.answers)
-        answers = [
-            Subject(
-                f"Answer {place} of {count}" if count > 1 else "Answer",
-                partial(scored, own),
-                sampling(own),
-                own.id,
-                whole=partial(self._whole, turn, own),
-            )
-            for place, own in enumerate(turn.answers, 1)
-        ]
-        message = Subject(
-            "Message", partial(_message, answer), whole=partial(self._prompt, turn, answer)
+        subject = Subject(
+            f"Answer {turn.index(answer.id) + 1} of {count}" if count > 1 else "Answer",
+            partial(scored, answer),
+            sampling(answer),
+            answer.id,
         )
-        self._app.push_screen(TokenScreen(answers, message, shown=turn.index(answer.id)))
+        if NO_ID in answer.tokens:
+            return replace(subject, missing=_UNTOLD)
+        return replace(subject, source=_Source(turn, answer))
+
+    def _message(self, turn: Turn, answer: Answer) -> Subject:
+        """What the turn added to the conversation before `answer`."""
+        from chat_tui.screens.tokens import Subject
+
+        if not answer.prompt.ids or NO_ID in answer.prompt.ids:
+            whole = Scored(NO_ID, turn.user.encode("utf-8", "surrogatepass"))
+            return Subject("Message", lambda start: [whole][start:], missing=_UNTOLD)
+        return Subject(
+            "Message",
+            partial(self._read_message, turn, answer.prompt),
+            apart="template",
+            source=_Source(turn, answer, message=True),
+        )
+
+    def _read_message(self, turn: Turn, prompt: Prompt, start: int) -> Sequence[Scored]:
+        """Ids, until they are scored; then only what the user wrote counts."""
+        if start >= len(prompt.ids):
+            return ()
+        scores = self._messages.get((turn.id, prompt))
+        if scores is None:
+            return [Scored(token, None) for token in prompt.ids[start:]]
+        # The first token of all has none: it follows nothing.
+        known = [*[None] * (len(prompt.ids) - len(scores)), *scores]
+        written = within([score.piece if score else b"" for score in known], turn.user)
+        return [
+            Scored(token, score.piece if score else None, place not in written, score)
+            for place, (token, score) in enumerate(zip(prompt.ids, known, strict=True))
+        ][start:]
 
     def at_tree(self) -> None:
         from chat_tui.screens.tree import TreeScreen
@@ -94,37 +154,48 @@ class Looking:
 
     def score(self, message: TokenScreen.Wanted) -> None:
         """Have the model read a text that has no scores."""
-        subject = message.subject
-        answer = self._chat.conversation.tree.answers.get(subject.answer or 0)
-        model = self._chat.model
-        if answer is not None and model is not None and not model.speaks_with(answer.model):
-            message.screen.put(message.place, (), _OTHER_MODEL.format(answer.model.name))
-            return
-        assert subject.whole is not None
-        ask = self._chat.score(*subject.whole())
-        if ask is None:
-            message.screen.put(message.place, (), _NO_MODEL)
+        source = message.subject.source
+        assert isinstance(source, _Source)
+        model, answer = self._chat.model, source.answer
+        ask = None
+        if model is not None and not model.speaks_with(answer.model):
+            message.screen.scored(message.place, _OTHER_MODEL.format(answer.model.name))
+        elif not source.message and answer.reason is None:
+            message.screen.scored(message.place, _GROWS)
+        elif (ask := self._ask(source)) is None:
+            message.screen.scored(message.place, _NO_MODEL)
         else:
-            self._wanted[ask] = message
+            self._wanted[ask] = message, source
+
+    def _ask(self, source: _Source) -> int | None:
+        turn, answer = source.turn, source.answer
+        before = Conversation(self._tree, self._tree.parent(turn))
+        prompt = before.prompt_tokens(answer.prompt)
+        if source.message:
+            return self._chat.score(prompt, len(prompt) - len(answer.prompt.ids))
+        whole = [*prompt, *answer.tokens]
+        return self._chat.score(whole, len(prompt), answer.temperature, answer.top_k)
 
     def scores_came(self, effect: ScoresCame) -> None:
-        wanted = self._wanted.pop(effect.ask, None)
-        if wanted is not None and wanted.screen.is_attached:
-            wanted.screen.put(wanted.place, effect.scores, effect.problem)
-
-    # Texts, as all the ids that lead to them.
-
-    def _prompt(self, turn: Turn, answer: Answer) -> tuple[Sequence[int], int]:
-        """What was prefilled for an answer, and where the turn's message begins in it."""
-        tree = self._chat.conversation.tree
-        tokens = Conversation(tree, tree.parent(turn)).prompt_tokens(answer.prompt)
-        return tokens, len(tokens) - len(answer.prompt.ids)
-
-    def _whole(self, turn: Turn, answer: Answer) -> tuple[Sequence[int], int]:
-        prompt, _ = self._prompt(turn, answer)
-        return [*prompt, *answer.tokens], len(prompt)
+        """They are kept with what was scored, whoever still looks at it."""
+        if effect.ask not in self._wanted:
+            return
+        wanted, source = self._wanted.pop(effect.ask)
+        if not effect.problem and source.message:
+            self._messages[source.turn.id, source.answer.prompt] = effect.scores
+        elif not effect.problem:
+            source.answer.fill_scores(effect.scores)
+            self._app.grid.rescored(source.answer)
+        if wanted.screen.is_attached:
+            wanted.screen.scored(wanted.place, effect.problem)
 
 
-def _message(answer: Answer, start: int) -> list[Scored]:
-    """What the message that was answered added to the conversation: ids, until they are scored."""
-    return [Scored(token, None) for token in answer.prompt.ids[start:]]
+def within(pieces: Sequence[bytes], text: str) -> range:
+    """The places of the tokens that `text` was cut into: those of its last occurrence in what the
+    pieces say; all, where it is not found as it was written."""
+    at = b"".join(pieces).rfind(text.strip().encode("utf-8", "surrogatepass"))
+    if at < 0:
+        return range(len(pieces))
+    ends = list(accumulate(map(len, pieces)))
+    last = at + len(text.strip().encode("utf-8", "surrogatepass"))
+    return range(bisect_right(ends, at), bisect_left(ends, last) + 1)

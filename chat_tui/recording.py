@@ -92,7 +92,7 @@ class Recorder:
         self._due = 0.0
         self._turns: dict[int, Row] = {}
         self._answers: dict[int, tuple[object, ...]] = {}
-        self._scored: dict[int, int] = {}
+        self._scored: dict[int, tuple[int, int]] = {}  # how often rescored, how many written
         self._place: tuple[int | None, int | None] = (None, None)
         self._batches: queue.SimpleQueue[_Batch | threading.Event | None] = queue.SimpleQueue()
         self._news: queue.SimpleQueue[tuple[Session, str]] = queue.SimpleQueue()
@@ -111,7 +111,9 @@ class Recorder:
             tree = session.conversation.tree
             self._turns = {turn.id: turn_row(turn) for turn in tree.turns.values()}
             self._answers = {answer.id: _state(answer) for answer in tree.answers.values()}
-            self._scored = {answer.id: len(answer.scores) for answer in tree.answers.values()}
+            self._scored = {
+                answer.id: (answer.rescored, len(answer.scores)) for answer in tree.answers.values()
+            }
             head = session.conversation.head
             self._place = (
                 head.id if head is not None else None,
@@ -222,9 +224,11 @@ class Recorder:
         return batch
 
     def _written(self, answer: Answer) -> _Written:
-        start = self._scored.get(answer.id, 0)
+        rescored, start = self._scored.get(answer.id, (0, 0))
+        if rescored != answer.rescored:
+            start = 0
         scores = list(answer.scores[start:]) if len(answer.scores) > start else []
-        self._scored[answer.id] = start + len(scores)
+        self._scored[answer.id] = answer.rescored, start + len(scores)
         whole = answer.text if answer.reason is not None else None
         return _Written(
             answer.id,
@@ -262,7 +266,14 @@ def save(session: Session, path: Path | None = None) -> int:
 
 def _state(answer: Answer) -> tuple[object, ...]:
     """Changes whenever an answer does."""
-    return len(answer.tokens), len(answer.text), answer.reason, answer.closing, len(answer.scores)
+    return (
+        len(answer.tokens),
+        len(answer.text),
+        answer.reason,
+        answer.closing,
+        len(answer.scores),
+        answer.rescored,
+    )
 
 
 class _Diverged(Exception):

@@ -1,7 +1,7 @@
 """What the model thought of a text, token by token, in figures.
 
 `Scored` is one token with as much as is known of it; `Surprise` sums up an answer while it grows;
-`surprising` and `first_difference` find the places worth looking at. Nothing here invents a figure:
+`surprising` and `parting` find the places worth looking at. Nothing here invents a figure:
 where the engine gave no scores (an old session, a server) there are none.
 """
 
@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from chat_tui.tree import Answer
-from engine.messages import TokenScore
+from engine.messages import NO_ID, TokenScore
 
 LEVELS = (0.75, 0.5, 0.25, 0.1, 0.03, 0.01)
 """Probabilities that part the shades of heat: level 0 is likelier than the first, level 6 less
@@ -124,6 +124,21 @@ def surprising(tokens: Sequence[Scored]) -> list[int]:
     ]
     most = max(len(known) // 10, min(5, len(known)))
     return sorted(place for _, place in sorted(known)[:most])
+
+
+def parting(answers: Sequence[Answer]) -> int | None:
+    """The first token at which answers are no longer all the same; None while they are."""
+    return first_difference(
+        [_pieces(answer) for answer in answers], [answer.reason is not None for answer in answers]
+    )
+
+
+def _pieces(answer: Answer) -> Sequence[object]:
+    """What answers are compared by: ids, or chunks of text where a server tells no ids."""
+    if NO_ID not in answer.tokens:
+        return answer.tokens
+    spans = map(answer.span, range(len(answer.tokens)))
+    return [answer.text[start:end] for start, end in spans]
 
 
 def first_difference(rows: Sequence[Sequence[object]], ended: Sequence[bool]) -> int | None:

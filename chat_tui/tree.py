@@ -95,6 +95,7 @@ class Answer:
         forced: the stretches of the text that were forced.
         closing: the ids that follow it before the next turn.
         reason: why it ended; None while it grows.
+        rescored: how often scores came that were asked for afterwards.
     """
 
     id: int
@@ -115,6 +116,7 @@ class Answer:
     forced: list[Span] = field(default_factory=list)
     closing: tuple[int, ...] = ()
     reason: FinishReason | None = None
+    rescored: int = field(default=0, compare=False)
 
     # Growing.
 
@@ -163,6 +165,17 @@ class Answer:
         """It is over; `tail` are characters that were held back as incomplete."""
         self.reason, self.closing = reason, tuple(closing)
         self.text += tail
+
+    def fill_scores(self, scores: Sequence[TokenScore]) -> None:
+        """Scores of its first tokens, asked for afterwards. What is known already stays; a token
+        that was given or forced was not sampled, whatever its score says."""
+        known = [*self.scores, *[None] * (len(self.tokens) - len(self.scores))]
+        for place, score in enumerate(scores):
+            if known[place] is None:
+                own = self.mask[place] and place >= self.given
+                known[place] = score if own else score._replace(sampled_logprob=None)
+        self.scores = known
+        self.rescored += 1
 
     # What it says.
 

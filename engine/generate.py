@@ -246,9 +246,15 @@ class Engine:
 
     @torch.inference_mode()
     def score(
-        self, tokens: Sequence[int], start: int = 1, alternatives: int = 10
+        self,
+        tokens: Sequence[int],
+        start: int = 1,
+        alternatives: int = 10,
+        temperature: float | None = None,
+        top_k: int | None = None,
     ) -> list[TokenScore]:
-        """How likely was each of `tokens` from place `start` on, given those before it?
+        """How likely was each of `tokens` from place `start` on, given those before it? And, where
+        they were sampled at a temperature, in the distribution that they came from?
 
         Raises:
             ContextOverflowError, EngineError: as `generate`; also where `start` is not a place
@@ -267,8 +273,14 @@ class Engine:
             logits = self.model.forward(ids, cache, all_positions=wanted < len(chunk))
             if wanted < len(chunk):
                 targets = tokens[begin + wanted + 1 : begin + len(chunk) + 1]
-                tokenizer = self.loaded.tokenizer
-                scores += score(logits[0, wanted:], targets, tokenizer, alternatives)
+                scores += score(
+                    logits[0, wanted:],
+                    targets,
+                    self.loaded.tokenizer,
+                    alternatives,
+                    temperatures=[temperature] * len(targets),
+                    top_ks=[top_k] * len(targets),
+                )
         return scores
 
     def _give_to_rows(self, prompt: KVCache, num_samples: int) -> Cache:

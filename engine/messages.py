@@ -145,12 +145,14 @@ class Ask:
 @dataclass(frozen=True)
 class Score:
     """How likely was each of `tokens` from place `start` (at least 1) on? Answered by `Scored` or
-    `Failed`."""
+    `Failed`. `temperature` and `top_k` are those that they were sampled at, where they were."""
 
     ask: int
     tokens: tuple[int, ...]
     start: int = 1
     alternatives: int = 10
+    temperature: float | None = None
+    top_k: int | None = None
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,13 @@ class Worker:
         if self._engine is None:
             self._send(Failed(request.ask, NO_MODEL))
             return
-        scores = self._engine.score(request.tokens, request.start, request.alternatives)
+        scores = self._engine.score(
+            request.tokens,
+            request.start,
+            request.alternatives,
+            request.temperature,
+            request.top_k,
+        )
         self._send(Scored(request.ask, tuple(scores)))
 
     def _ask(self, request: Ask) -> None:

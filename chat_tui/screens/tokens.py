@@ -27,11 +27,10 @@ from chat_tui.screens.help import Section, rows_of
 from chat_tui.widgets.heading import Heading, key_line
 from chat_tui.widgets.token_panel import About, TokenPanel
 from chat_tui.widgets.tokens import TokenView
-from engine.messages import TokenScore
 
 WIDE = 110  # cells from which the panel stands beside the text
 _READS_PER_SECOND = 8
-_NO_SCORES = "There are no scores: nobody asked for them when this was generated."
+_NO_SCORES = "The model was not asked what it thinks of this."
 _SCORING = "The model is reading it …"
 
 
@@ -45,8 +44,9 @@ class Subject:
         sampling: the distribution that it was sampled from, in words; "" where it was not.
         answer: its number in the tree, by which it can be forked; None where it cannot be.
         missing: why there are no scores, where there are none.
-        whole: all ids that stand before and in it, and where it begins, for the model to score;
-            None where it cannot be asked.
+        apart: what those of its tokens are that count for nothing.
+        source: what it was made from, for whoever is asked for its scores; None where nobody can
+            be.
     """
 
     title: str
@@ -54,7 +54,8 @@ class Subject:
     sampling: str = ""
     answer: int | None = None
     missing: str = _NO_SCORES
-    whole: Callable[[], tuple[Sequence[int], int]] | None = None
+    apart: str = "forced"
+    source: object = None
 
 
 class TokenScreen(Screen[None]):
@@ -97,7 +98,7 @@ class TokenScreen(Screen[None]):
 
     @dataclass
     class Wanted(Message):
-        """The scores of a text are wanted: `screen.put(place, scores)` gives them."""
+        """The scores of a text are wanted; `screen.scored(place)` tells that they are there."""
 
         screen: TokenScreen
         place: int
@@ -108,21 +109,30 @@ class TokenScreen(Screen[None]):
         Binding("t", "type", "Fork with text of your own"),
         Binding("p", "prompt", "The message, or the answer again"),
         Binding("s", "score", "Ask the model for scores that are missing"),
+        Binding("d", "part", "Where the answers part"),
         Binding("left_square_bracket,less_than_sign", "other(-1)", "The answer before"),
         Binding("right_square_bracket,greater_than_sign", "other(1)", "The next answer"),
         *(Binding(str(n), f"show({n - 1})", f"Answer {n}", show=False) for n in range(1, 10)),
     ]
 
     def __init__(
-        self, answers: Sequence[Subject], prompt: Subject | None = None, *, shown: int = 0
+        self,
+        answers: Sequence[Subject],
+        prompt: Subject | None = None,
+        *,
+        shown: int = 0,
+        cursor: int = 0,
+        parting: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """`shown` is the answer to begin with."""
+        """`shown` is the answer to begin with, `cursor` the place in it; `parting` says where the
+        answers are no longer the same."""
         super().__init__()
         self.subjects = [*answers, *([prompt] if prompt is not None else [])]
         self.shown = shown
         self._answers = len(answers)
+        self._begin_at = cursor
+        self._parting = parting
         self._before = shown  # the answer that was shown before the prompt
-        self._put: dict[int, list[Scored]] = {}  # scores that were asked for
         self._asked: set[int] = set()
         self._problems: dict[int, str] = {}
         self._surprise = Surprise()
@@ -146,7 +156,7 @@ class TokenScreen(Screen[None]):
         self.panel = self.query_one(TokenPanel)
         self.input = self.query_one(Input)
         self.view.focus()
-        self._show(self.shown, 0)
+        self._show(self.shown, self._begin_at)
         self.set_interval(1 / _READS_PER_SECOND, self._read)
         self.app.theme_changed_signal.subscribe(self, lambda _: self._tell())
 
@@ -156,18 +166,11 @@ class TokenScreen(Screen[None]):
             ("Among the alternatives (Enter)", rows_of(TokenPanel.BINDINGS)),
         ]
 
-    def put(self, place: int, scores: Sequence[TokenScore], problem: str = "") -> None:
-        """The scores that were asked for, of the last tokens of a text; or why there are none."""
+    def scored(self, place: int, problem: str = "") -> None:
+        """The scores that were asked for can be read now; or there are none, and why."""
         self._asked.discard(place)
         if problem:
             self._problems[place] = problem
-        else:
-            tokens = list(self.subjects[place].read(0))
-            first = len(tokens) - len(scores)
-            self._put[place] = tokens[:first] + [
-                Scored(score.token, score.piece, token.forced, score)
-                for token, score in zip(tokens[first:], scores, strict=True)
-            ]
         if place == self.shown:
             self._show(place, None)
 
@@ -177,17 +180,15 @@ class TokenScreen(Screen[None]):
         self.shown = place
         if place < self._answers:
             self._before = place
-        tokens = self._put.get(place) or self.subject.read(0)
+        tokens = self.subject.read(0)
         self._surprise = Surprise.of(tokens)
         self.view.show(tokens, cursor)
-        if place >= self._answers and place not in self._put and place not in self._problems:
+        if self.subject.answer is None and place not in self._problems:
             self.action_score()
         self._tell()
 
     def _read(self) -> None:
         """What has come since the last time."""
-        if self.shown in self._put:
-            return
         more = self.subject.read(len(self.view.tokens))
         if more:
             for token in more:
@@ -219,6 +220,7 @@ class TokenScreen(Screen[None]):
             self.subject.sampling,
             char=_character(tokens, place),
             missing=self._missing(),
+            apart=self.subject.apart,
         )
 
     def _missing(self) -> str:
@@ -233,7 +235,7 @@ class TokenScreen(Screen[None]):
         wide = self.size.width >= WIDE
         figures = [f"{count:,} tokens"]
         if forced:
-            figures.append(f"{forced:,} forced")
+            figures.append(f"{forced:,} {self.subject.apart}")
         perplexity, entropy = self._surprise.perplexity, self._surprise.entropy
         if perplexity is not None:
             figures.append(f"{'perplexity' if wide else 'ppl'} {perplexity:.2f}")
@@ -258,8 +260,8 @@ class TokenScreen(Screen[None]):
             if len(self.subjects) > self._answers:
                 keys.append(("p", "answer" if self.shown >= self._answers else "message"))
             if self._answers > 1:
-                keys.append((f"1–{min(self._answers, 9)}", "other answers"))
-            if self.subject.whole is not None and not self._surprise.surprisals:
+                keys += [(f"1–{min(self._answers, 9)}", "other answers"), ("d", "parting")]
+            if self._lacks_scores:
                 keys.insert(2, ("s", "score it"))
             keys.append(("Esc", "closes"))
         self.keys.content = key_line(keys, self.size.width - 2, palette)
@@ -286,14 +288,31 @@ class TokenScreen(Screen[None]):
         there = self._before if self.shown >= self._answers else self._answers
         self._show(there, 0)
 
+    @property
+    def _lacks_scores(self) -> bool:
+        """Whether the model can be asked for more. The very first token of a prompt follows nothing
+        and never has a score."""
+        if self.subject.source is None or self.shown in self._asked:
+            return False
+        if self.subject.answer is None:
+            return not self._surprise.surprisals
+        return any(token.score is None for token in self.view.tokens)
+
     def action_score(self) -> None:
-        """Ask for scores that are missing; of an answer, once it has ended."""
-        place, subject = self.shown, self.subject
-        if subject.whole is None or place in self._asked or self._surprise.surprisals:
-            return
-        self._asked.add(place)
-        self.post_message(self.Wanted(self, place, subject))
-        self._tell()
+        """Ask for scores that are missing."""
+        if self._lacks_scores:
+            self._asked.add(self.shown)
+            self._problems.pop(self.shown, None)
+            self.post_message(self.Wanted(self, self.shown, self.subject))
+            self._tell()
+
+    def action_part(self) -> None:
+        """To the first token that not all answers have."""
+        place = self._parting()
+        if place is None or self.shown >= self._answers:
+            self.app.bell()
+        else:
+            self.view.cursor = place
 
     def action_type(self) -> None:
         if self.subject.answer is None or not self.view.tokens:

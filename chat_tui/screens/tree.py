@@ -136,6 +136,9 @@ class TreeScreen(Screen[None]):
         self.view.grow()
         self._preview()
 
+    def on_screen_resume(self) -> None:
+        self.view.redraw()  # an answer may have got scores meanwhile
+
     def on_resize(self) -> None:
         self.call_after_refresh(self._tell)
 

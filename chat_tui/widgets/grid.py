@@ -26,13 +26,12 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from chat_tui.rendering import warm_up
-from chat_tui.scores import first_difference
+from chat_tui.scores import parting
 from chat_tui.tree import Answer
 from chat_tui.widgets.keys import BRANCHING
 from chat_tui.widgets.pane import Pane
 from chat_tui.widgets.strip import StateStrip
 from chat_tui.widgets.tiles import Plan, Tiles, neighbour, plan
-from engine.messages import NO_ID
 
 
 class CompareGrid(Widget):
@@ -160,10 +159,7 @@ class CompareGrid(Widget):
         """Tell the panes where their answers stop being the same."""
         answers = [pane.answer for pane in self.panes if pane.answer is not None]
         if len(answers) == len(self.panes) > 1:
-            place = first_difference(
-                [_pieces(answer) for answer in answers],
-                [answer.reason is not None for answer in answers],
-            )
+            place = parting(answers)
             for pane in self.panes:
                 pane.part(place)
 
@@ -197,6 +193,12 @@ class CompareGrid(Widget):
         event.stop()
         self.focus_pane(event.index)
 
+    def rescored(self, answer: Answer) -> None:
+        """There are scores of an answer that there were not."""
+        for pane in self.panes:
+            if pane.answer is answer:
+                pane.sum_up_anew()
+
     def action_pick(self, index: int) -> None:
         if index >= len(self.panes):
             raise SkipAction
@@ -229,11 +231,3 @@ class CompareGrid(Widget):
 
     def action_zoom(self) -> None:
         self.zoomed = not self.zoomed and len(self.panes) > 1
-
-
-def _pieces(answer: Answer) -> Sequence[object]:
-    """What answers are compared by: ids, or chunks of text where a server tells no ids."""
-    if NO_ID not in answer.tokens:
-        return answer.tokens
-    spans = map(answer.span, range(len(answer.tokens)))
-    return [answer.text[start:end] for start, end in spans]

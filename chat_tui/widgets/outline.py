@@ -63,7 +63,7 @@ class OutlineView(CursorView, inherit_bindings=False):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.rows: Sequence[Row] = ()
-        self._perplexities: dict[int, tuple[int, float | None]] = {}
+        self._perplexities: dict[int, tuple[tuple[int, int], float | None]] = {}
 
     @property
     def row(self) -> Row | None:
@@ -171,10 +171,11 @@ class OutlineView(CursorView, inherit_bindings=False):
         return shown
 
     def _perplexity(self, answer: Answer) -> float | None:
-        count, perplexity = self._perplexities.get(answer.id, (-1, None))
-        if count != len(answer.tokens):
+        state = len(answer.tokens), answer.rescored
+        known, perplexity = self._perplexities.get(answer.id, (None, None))
+        if known != state:
             perplexity = Surprise.of(scored(answer)).perplexity
-            self._perplexities[answer.id] = len(answer.tokens), perplexity
+            self._perplexities[answer.id] = state, perplexity
         return perplexity
 
     # Moving

@@ -133,6 +133,11 @@ class Pane(LinesView):
         self._surprise = Surprise()
         self._summed = 0
 
+    def sum_up_anew(self) -> None:
+        """Scores of the answer came afterwards."""
+        self._surprise, self._summed = Surprise(), 0
+        self.repaint()
+
     def part(self, place: int | None) -> None:
         """Answers part at token `place`: mark it, and show faintly what they share before it. None:
         they do not, as far as they go."""

@@ -44,6 +44,7 @@ class About:
         sampling: the distribution that the answer was sampled from, in words; "" where it was not.
         char: the character that a token with half a character belongs to.
         missing: why there are no scores.
+        apart: what a token is that counts for nothing.
     """
 
     token: Scored
@@ -52,6 +53,7 @@ class About:
     sampling: str = ""
     char: str = ""
     missing: str = ""
+    apart: str = "forced"
 
 
 def percent(logprob: float) -> str:
@@ -69,7 +71,7 @@ def figures(about: About, palette: Palette) -> list[Row]:
     token, score = about.token, about.token.score
     muted, text = palette.muted, palette.text
     piece = b"" if token.piece is None else token.piece
-    kind = "forced" if token.forced else ""
+    kind = about.apart if token.forced else ""
     rows: list[Row] = [
         [
             (f"token {about.place + 1:,}", palette.strong),
@@ -90,7 +92,7 @@ def figures(about: About, palette: Palette) -> list[Row]:
         named.append((f"{about.sampling}", score.sampled_logprob))
     for label, logprob in named:
         if logprob is None or not is_known(logprob):
-            value: Row = [("not sampled" if logprob is None else "not told", muted)]
+            value: Row = [("not sampled" if token.forced else "not told", muted)]
         else:
             value = [
                 (f"{percent(logprob):>8}", text),

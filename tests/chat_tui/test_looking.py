@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from chat_tui.app import ChatApp
+from chat_tui.export import write
 from chat_tui.screens.help import HelpScreen
 from chat_tui.screens.tokens import TokenScreen
 from chat_tui.screens.tree import TreeScreen
 from chat_tui.settings import Settings
+from chat_tui.store import Store
 from chat_tui.widgets import pane
-from engine.messages import Failed, Score, Scored, Stepped, TokenScore
+from engine.messages import Failed, Score, Scored, Stepped
 from tests.chat_tui.fakes import FakeBackend
 from tests.chat_tui.running import Running, running
 from tests.chat_tui.scored import answer_of, score_of
@@ -122,14 +125,30 @@ async def test_the_last_picked_answer_and_its_message() -> None:
         prompt = run.app.chat.conversation.tree.answers[3].prompt
         assert request.tokens == (*prompt.preface, *prompt.ids)
         assert request.start == len(prompt.preface)
-        scores = tuple(
-            TokenScore(token, b"?", -1.0, None, 1.0, 2, score_of(b"?", 0.3).alternatives)
-            for token in prompt.ids
-        )
+        assert request.temperature is None
+        pieces = [b"<user>", *(char.encode() for char in "How many?"), b"<assistant>"]
+        scores = tuple(score_of(piece, 0.5 if len(piece) == 1 else 1e-6) for piece in pieces)
         run.backend.say(Scored(request.ask, scores))
         await run.settle()
-        assert first_line(tokens(run)) == "?" * len(prompt.ids)
+        assert first_line(tokens(run)) == "<user>How·many?<assistant>"
+        # How surprising it was is a question about what the user wrote.
+        assert "2 template · ppl 2.00" in tokens(run).heading.content.plain
         assert run.app.chat.pace == "idle"
+        await run.press("escape", "i", "p")
+        assert "ppl 2.00" in tokens(run).heading.content.plain
+        assert sum(isinstance(request, Score) for request in run.backend.requests) == 1
+
+
+async def test_a_message_is_not_read_by_a_model_with_other_tokens() -> None:
+    async with running(Settings(samples=3)) as run:
+        await answered(run)
+        run.backend.ready("another")
+        await run.settle()
+        await run.press("tab", "i", "p")
+        about = tokens(run).panel.about
+        assert about is not None
+        assert "has other tokens" in about.missing
+        assert not any(isinstance(request, Score) for request in run.backend.requests)
 
 
 async def test_a_message_that_cannot_be_scored_says_why() -> None:
@@ -153,11 +172,57 @@ async def test_an_answer_without_scores_gets_them_from_the_model() -> None:
         (request,) = (request for request in run.backend.requests if isinstance(request, Score))
         answer = run.app.chat.conversation.tree.answers[1]
         assert request.tokens[request.start :] == tuple(answer.tokens)
+        assert (request.temperature, request.top_k) == (answer.temperature, answer.top_k)
         scores = tuple(score_of(piece, 0.25) for piece in (b"a", b" b"))
         run.backend.say(Scored(request.ask, scores))
         await run.settle()
         assert first_line(tokens(run)) == "a·b"
         assert "ppl 4.00" in tokens(run).heading.content.plain
+        await run.press("escape")
+        assert "ppl 4.00" in str(run.app.grid.pane(0).border_subtitle)
+
+
+async def test_scores_that_were_asked_for_are_kept_and_given_away(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    async with running(Settings(samples=2), keep=path) as run:
+        await run.send("Hello")
+        run.backend.answer("a b", "c d e")
+        await run.settle()
+        run.app.keeping.flush()
+        await run.press("tab", "i", "s")
+        (request,) = (request for request in run.backend.requests if isinstance(request, Score))
+        await run.press("escape")  # whoever does not wait for them finds them later
+        run.backend.say(Scored(request.ask, (score_of(b"a", 0.25), score_of(b" b", 0.5))))
+        await run.settle()
+    with Store.open(path) as store:
+        session = store.load(1)
+        answer = session.conversation.tree.answers[1]
+        assert [score and score.piece for score in answer.scores] == [b"a", b" b"]
+        assert "p 25.00%" in write(session, "html")
+
+
+async def test_what_was_known_of_a_forks_first_tokens_stays_known() -> None:
+    async with running(Settings(samples=1)) as run:
+        await answered(run, [["Nine", " or", " ten"]])
+        source = run.app.chat.conversation.tree.answers[1]
+        run.app.act(lambda: run.app.chat.fork(source, 1, "x y"))
+        run.backend.start()
+        step(run, " too")
+        run.backend.finish()
+        await run.settle()
+        fork = run.app.chat.conversation.tree.answers[2]
+        given = [score is not None for score in fork.scores]
+        assert given == [True, False, False, False, True]
+        run.app.grid.focus_pane(1)
+        await run.press("i", "s")
+        (request,) = (request for request in run.backend.requests if isinstance(request, Score))
+        fresh = tuple(score_of(b"?", 0.125) for _ in fork.tokens)
+        run.backend.say(Scored(request.ask, fresh))
+        await run.settle()
+        scores = [score for score in fork.scores if score is not None]
+        assert [score.piece for score in scores] == [b"Nine", b"?", b"?", b"?", b" too"]
+        # Nobody sampled what the user wrote.
+        assert [score.sampled_logprob is None for score in scores] == [False, *[True] * 3, False]
 
 
 async def test_there_is_nothing_to_look_at_yet() -> None:
@@ -185,6 +250,17 @@ async def test_d_marks_where_the_answers_part() -> None:
         assert marked == [(9, 12), (9, 14), (9, 12)]
         await run.press("d")
         assert [pane.flow._parting for pane in run.app.grid.panes] == [None] * 3
+
+
+async def test_the_token_view_opens_where_the_answers_part_if_that_is_marked() -> None:
+    async with running(Settings(samples=3)) as run:
+        await answered(run)
+        await run.press("tab", "i")
+        assert tokens(run).view.cursor == 0
+        await run.press("d")  # the same key goes there
+        assert tokens(run).view.cursor == 2
+        await run.press("escape", "d", "i")
+        assert tokens(run).view.cursor == 2
 
 
 async def test_ctrl_t_shows_the_tree_and_goes_to_another_answer() -> None:

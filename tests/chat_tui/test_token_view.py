@@ -59,13 +59,13 @@ class Host(App[None]):
                 self._reads(answer),
                 "T 0.7, top-k 50",
                 place,
-                whole=lambda: ((), 0),
+                source=answer,
             )
             for place, answer in enumerate(answers, 1)
         ]
         about = None
         if prompt is not None:
-            about = Subject("Prompt", lambda start: prompt[start:], whole=lambda: ((), 0))
+            about = Subject("Prompt", lambda start: prompt[start:], source=prompt)
         self.view = TokenScreen(subjects, about, shown=shown)
 
     @staticmethod
@@ -235,14 +235,15 @@ async def test_other_answers_and_the_same_place_in_them() -> None:
 
 async def test_the_prompt_asks_for_its_scores_and_shows_them_when_they_come() -> None:
     given = answer_of(["Why", " is", " the", " sky", " blue"])
-    unread = [Scored(token, None) for token in given.tokens]
-    app = Host([answer_of(["a"])], unread)
+    text = [Scored(token, None) for token in given.tokens]
+    app = Host([answer_of(["a"])], text)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("p")
         assert [message.place for message in app.wanted] == [1]
         assert f"[{given.tokens[0]}]" in app.text()[0]
         assert "reading it" in app.about()
-        app.view.put(1, [score for score in given.scores if score])
+        text[:] = scored(given)
+        app.view.scored(1)
         await pilot.pause()
         assert app.text()[0] == "Why·is·the·sky·blue"
         await pilot.press("t", "enter")  # a prompt cannot be forked
@@ -256,7 +257,7 @@ async def test_missing_scores_are_said_to_be_missing_and_can_be_asked_for() -> N
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
         assert app.text()[0] == "Hello·you"
-        assert "no scores" in app.about()
+        assert "was not asked" in app.about()
         assert "%" not in app.about()
         await pilot.press("enter")
         assert app.view.view.has_focus  # there is nothing to choose from

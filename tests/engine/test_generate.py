@@ -390,6 +390,18 @@ def test_given_tokens_are_scored_in_one_pass(noise, monkeypatch):
         assert scores[place - 5].logprob == pytest.approx(expected, abs=1e-4)
 
 
+def test_an_answer_that_is_scored_afterwards_gets_the_scores_of_when_it_was_generated(noise):
+    params = SamplingParams((0.8,), (5,), max_tokens=12, seed=3, alternatives=4)
+    steps = list(Engine(noise).generate(PROMPT, 1, params, tools=False))
+    tokens = rows_of(steps, 1)[0]
+    scores = Engine(noise).score([*PROMPT, *tokens], len(PROMPT), 4, temperature=0.8, top_k=5)
+    for step, score in zip(steps, scores, strict=True):
+        (then,) = step.scores
+        assert (score.token, score.rank) == (then.token, then.rank)
+        assert score.logprob == pytest.approx(then.logprob, abs=1e-4)
+        assert score.sampled_logprob == pytest.approx(then.sampled_logprob, abs=1e-4)
+
+
 def test_an_answer_goes_on_from_a_given_beginning(noise):
     greedy = SamplingParams((0.0,), max_tokens=20)
     (whole,) = rows_of(list(Engine(noise).generate(PROMPT, 1, greedy, tools=False)), 1)
