@@ -19,7 +19,7 @@ from typing import TypeVar, cast, get_args
 from chat_tui.conversation import Conversation
 from chat_tui.model import Model
 from chat_tui.session import Session
-from chat_tui.tree import Answer, Prompt, Tree, Turn
+from chat_tui.tree import Answer, Judgement, Prompt, Tree, Turn, Verdict
 from engine.errors import EngineError
 from engine.messages import NO_ID, Alternative, FinishReason, TokenScore, ToolCall
 
@@ -59,6 +59,7 @@ def to_json(session: Session) -> str:
                 "user": turn.user,
                 "picked": turn.picked,
                 "asked_at": turn.asked_at,
+                "judgement": asdict(turn.judgement) if turn.judgement is not None else None,
                 "answers": [
                     _answer(answer, prompt_places[answer.prompt], model_places[answer.model])
                     for answer in turn.answers
@@ -180,6 +181,23 @@ def _turn(fields: Object, models: Sequence[Model], prompts: Sequence[Prompt]) ->
         ],
         _maybe(_int, fields["picked"]),
         _float(fields["asked_at"]),
+        # Documents of older programs have none.
+        _maybe(_judgement, fields.get("judgement")),
+    )
+
+
+def _judgement(value: object) -> Judgement:
+    fields = _object(value)
+    verdict = _str(fields["verdict"])
+    if verdict not in get_args(Verdict):
+        raise ValueError(f"{_short(verdict)} is no judgement")
+    return Judgement(
+        cast(Verdict, verdict),
+        tuple(_ints(fields["order"])),
+        _bool(fields["blind"]),
+        _float(fields["at"]),
+        _float(fields["seconds"]),
+        _str(fields["prompt"]),
     )
 
 

@@ -7,22 +7,22 @@
 - `jsonl`: one line per answer, with the messages before it.
 - `dpo`: one line per pair of a picked answer and one that was not, in TRL's conversational
   preference format: `prompt`, `chosen` and `rejected` are lists of messages.
-- `kto`: one line per answer of a turn that has a pick: `prompt`, `completion`, `label`.
+- `kto`: one line per answer that was called good or bad: `prompt`, `completion`, `label`.
 
-Preferences are those of the tree, whatever path is looked at: of each turn the pick that was made
-last and not taken back. An answer is no alternative to itself: what says the same as the picked
-one, is where that began from, or says nothing at all, makes no pair.
+Preferences (`preferences.py`) are those of the tree, whatever path is looked at. What says nothing
+at all is not given away.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 
 from chat_tui.conversation import Conversation
 from chat_tui.document import to_json
 from chat_tui.page import to_html
+from chat_tui.preferences import labelled, preferred
 from chat_tui.session import Session
 from chat_tui.tree import Answer, Pick, Tree, Turn
 from engine.messages import NO_ID
@@ -59,6 +59,7 @@ def _answers(session: Session) -> str:
             "answer": answer.id,
             "parent": turn.parent,
             "picked": answer.id == turn.picked,
+            "verdict": turn.verdict,
             "messages": [*_before(tree, turn, answer), _said(answer)],
             **_facts(answer),
             "prompt_tokens": _prompt_tokens(tree, turn, answer),
@@ -79,9 +80,9 @@ def _pairs(session: Session) -> str:
             **{f"rejected_{name}": value for name, value in _facts(rejected).items()},
             "prompt_tokens": _prompt_tokens(tree, turn, chosen),
         }
-        for turn, chosen in _picks(tree)
-        for rejected in turn.answers
-        if _rivals(tree, chosen, rejected)
+        for turn in tree.turns.values()
+        for chosen, rejected in preferred(turn)
+        if chosen.text and rejected.text
     )
 
 
@@ -91,13 +92,13 @@ def _labels(session: Session) -> str:
         {
             "prompt": _before(tree, turn, answer),
             "completion": [_said(answer)],
-            "label": answer is chosen,
+            "label": label,
             **_facts(answer),
             "prompt_tokens": _prompt_tokens(tree, turn, answer),
         }
-        for turn, chosen in _picks(tree)
-        for answer in turn.answers
-        if answer is chosen or _rivals(tree, chosen, answer)
+        for turn in tree.turns.values()
+        for answer, label in labelled(turn)
+        if answer.text
     )
 
 
@@ -109,28 +110,6 @@ FORMATS: dict[str, Callable[[Session], str]] = {
     "kto": _labels,
     "html": to_html,
 }
-
-
-def _picks(tree: Tree) -> Iterator[tuple[Turn, Answer]]:
-    """The turns where one answer was preferred to another."""
-    for turn in tree.turns.values():
-        if turn.picked is not None and len(turn.answers) > 1:
-            chosen = tree.answers[turn.picked]
-            if chosen.text:
-                yield turn, chosen
-
-
-def _rivals(tree: Tree, chosen: Answer, other: Answer) -> bool:
-    """Whether picking `chosen` said something about `other`."""
-    if other is chosen or not other.text or other.text == chosen.text:
-        return False
-    ancestor: int | None = chosen.source
-    while ancestor is not None and ancestor in tree.answers:
-        source = tree.answers[ancestor]
-        if source is other and chosen.text.startswith(other.text):
-            return False  # it was continued, not turned down
-        ancestor = source.source
-    return True
 
 
 def _before(tree: Tree, turn: Turn, answer: Answer) -> list[Message]:

@@ -345,9 +345,9 @@ class _Writer:
         values = (session.updated, batch.head, batch.shown)
         if session.id is None:
             inserted = connection.execute(
-                "INSERT INTO sessions (updated, head, shown, title, created) "
-                "VALUES (?, ?, ?, ?, ?)",
-                (*values, session.title, session.created),
+                "INSERT INTO sessions (updated, head, shown, title, created, rated) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                (*values, session.title, session.created, session.rated),
             )
             assert inserted.lastrowid is not None
             return inserted.lastrowid

@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from functools import partial
 
 from chat_tui.model import Model
 from chat_tui.packing import StoredScores, pack_ints, unpack_ints
-from chat_tui.tree import Answer, Prompt, Turn
+from chat_tui.tree import Answer, Judgement, Prompt, Turn
 from engine.messages import ToolCall
 
 Row = tuple[object, ...]
 
-WRITE_TURN = "INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?, ?, ?)"
+WRITE_TURN = "INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?, ?, ?, ?)"
 WRITE_ANSWER = f"INSERT OR REPLACE INTO answers VALUES ({', '.join('?' * 19)})"
 
 
 def turn_row(turn: Turn) -> Row:
     """All but the session."""
-    return turn.id, turn.parent, turn.user, turn.picked, turn.asked_at
+    judgement = json.dumps(asdict(turn.judgement)) if turn.judgement is not None else None
+    return turn.id, turn.parent, turn.user, turn.picked, turn.asked_at, judgement
 
 
 def answer_row(answer: Answer) -> Row:
@@ -44,9 +46,19 @@ def answer_row(answer: Answer) -> Row:
 
 
 def read_turns(connection: sqlite3.Connection, session: int) -> Iterator[Turn]:
-    query = "SELECT id, parent, user, picked, asked_at FROM turns WHERE session = ? ORDER BY id"
-    for number, parent, user, picked, asked_at in connection.execute(query, (session,)):
-        yield Turn(number, parent, user, [], picked, asked_at)
+    query = (
+        "SELECT id, parent, user, picked, asked_at, judgement FROM turns "
+        "WHERE session = ? ORDER BY id"
+    )
+    for number, parent, user, picked, asked_at, judgement in connection.execute(query, (session,)):
+        yield Turn(number, parent, user, [], picked, asked_at, read_judgement(judgement))
+
+
+def read_judgement(row: str | None) -> Judgement | None:
+    if row is None:
+        return None
+    fields = json.loads(row)
+    return Judgement(**{**fields, "order": tuple(fields["order"])})
 
 
 def read_answers(connection: sqlite3.Connection, session: int) -> dict[int, list[Answer]]:
@@ -103,6 +115,42 @@ def read_answers(connection: sqlite3.Connection, session: int) -> dict[int, list
             answer.scores = StoredScores(read, scored)
         answers.setdefault(turn, []).append(answer)
     return answers
+
+
+def read_judged(connection: sqlite3.Connection, session: int) -> list[Turn]:
+    """The turns of whose answers something was said, with answers that have no tokens."""
+    turns = {
+        turn.id: turn
+        for turn in read_turns(connection, session)
+        if turn.verdict is not None or turn.judgement is not None
+    }
+    query = """
+        SELECT answers.id, turn, seed, temperature, top_k, given, source, text, reason,
+            prompts.system, models.name, models.path, models.fingerprint
+        FROM answers
+            JOIN prompts ON prompts.id = answers.prompt JOIN models ON models.id = answers.model
+        WHERE answers.session = ? ORDER BY answers.id
+    """
+    for (
+        number, turn, seed, temperature, top_k, given, source, text, reason, system, *model
+    ) in connection.execute(query, (session,)):  # fmt: skip
+        if turn in turns:
+            name, path, fingerprint = model
+            answer = Answer(
+                number,
+                turn,
+                Prompt(system=system),
+                Model(name, path, fingerprint=fingerprint),
+                seed,
+                temperature,
+                top_k,
+                given,
+                source,
+                text=text,
+                reason=reason or "cancelled",
+            )
+            turns[turn].answers.append(answer)
+    return list(turns.values())
 
 
 def _call_row(call: ToolCall) -> list[object]:

@@ -44,6 +44,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             answer INTEGER NOT NULL, start INTEGER NOT NULL, data BLOB NOT NULL,
             PRIMARY KEY (session, answer, start))""",
     ),
+    (
+        # What was said of a turn's answers when they were rated, as JSON; and the file whose
+        # prompts a session rates.
+        "ALTER TABLE turns ADD COLUMN judgement TEXT",
+        "ALTER TABLE sessions ADD COLUMN rated TEXT NOT NULL DEFAULT ''",
+    ),
 )
 
 SEARCH = "CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, tokenize='unicode61')"

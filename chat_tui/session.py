@@ -18,7 +18,7 @@ _TITLE = 60
 @dataclass
 class Session:
     """One conversation with its name and its dates (seconds since 1970). `revision` counts what was
-    written of it to the store."""
+    written of it to the store. `rated` is the file whose prompts it rates, if it does."""
 
     id: int | None = None
     title: str = ""
@@ -27,6 +27,7 @@ class Session:
     conversation: Conversation = field(default_factory=Conversation)
     shown: Turn | None = None
     revision: int = 0
+    rated: str = ""
 
 
 def title_of(message: str) -> str:

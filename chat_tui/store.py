@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chat_tui.conversation import Conversation
-from chat_tui.rows import read_answers, read_turns
+from chat_tui.rows import read_answers, read_judged, read_turns
 from chat_tui.schema import MIGRATIONS, SEARCH, WORDS_PER_SESSION, pattern
 from chat_tui.session import Session
-from chat_tui.tree import Tree
+from chat_tui.tree import Tree, Turn
 from engine.errors import EngineError
 from engine.paths import data_dir
 
@@ -118,10 +118,32 @@ class Store:
         return self._summaries(_THERE, ())
 
     def last(self) -> int | None:
-        """The session that was changed last."""
-        query = f"SELECT id FROM sessions WHERE {_THERE} ORDER BY updated DESC, id DESC LIMIT 1"
+        """The conversation that was changed last; no session in which prompts were rated."""
+        query = (
+            f"SELECT id FROM sessions WHERE {_THERE} AND rated = '' "
+            "ORDER BY updated DESC, id DESC LIMIT 1"
+        )
         row = self.connection.execute(query).fetchone()
         return None if row is None else int(row[0])
+
+    def rated(self, file: Path) -> list[int]:
+        """The sessions in which a file's prompts were rated, the first one first."""
+        query = f"SELECT id FROM sessions WHERE {_THERE} AND rated = ? ORDER BY id"
+        return [number for (number,) in self.connection.execute(query, (str(file.resolve()),))]
+
+    def judged(self, sessions: Sequence[int] | None = None) -> list[Turn]:
+        """The turns of these sessions, or of all, of whose answers something was said. The answers
+        have no tokens: only what they say and how they came about.
+
+        Raises:
+            StoreError: there is no such session.
+        """
+        known = {summary.id for summary in self.sessions()}
+        for number in sessions or ():
+            if number not in known:
+                raise _absent(number)
+        wanted = known if sessions is None else dict.fromkeys(sessions)
+        return [turn for number in wanted for turn in read_judged(self.connection, number)]
 
     def load(self, number: int) -> Session:
         """A whole session.
@@ -130,13 +152,13 @@ class Store:
             StoreError: there is none of this number.
         """
         query = (
-            "SELECT title, created, updated, head, shown, revision FROM sessions "
+            "SELECT title, created, updated, head, shown, revision, rated FROM sessions "
             "WHERE id = ? AND deleted IS NULL"
         )
         row = self.connection.execute(query, (number,)).fetchone()
         if row is None:
-            raise StoreError(f"There is no session {number}; chat-tui sessions list shows them.")
-        title, created, updated, head, shown, revision = row
+            raise _absent(number)
+        title, created, updated, head, shown, revision, rated = row
         tree = Tree()
         answers = read_answers(self.connection, number)
         for turn in read_turns(self.connection, number):
@@ -144,7 +166,7 @@ class Store:
             tree.put(turn)
         conversation = Conversation(tree, tree.answers.get(head))
         return Session(
-            number, title, created, updated, conversation, tree.turns.get(shown), revision
+            number, title, created, updated, conversation, tree.turns.get(shown), revision, rated
         )
 
     def preview(self, number: int, turns: int = 6) -> list[tuple[str, str]]:
@@ -248,9 +270,7 @@ class Store:
     def _change(self, statement: str, *values: object) -> None:
         with self.writing() as connection:
             if connection.execute(statement, values).rowcount == 0:
-                raise StoreError(
-                    f"There is no session {values[-1]}; chat-tui sessions list shows them."
-                )
+                raise _absent(values[-1])
 
     def purge(self, numbers: Sequence[int]) -> None:
         """Remove deleted sessions for good: these, and those that were left over."""
@@ -295,6 +315,10 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("COMMIT")
     with suppress(sqlite3.OperationalError):  # without FTS5 `search` reads the texts themselves
         connection.execute(SEARCH)
+
+
+def _absent(number: object) -> StoreError:
+    return StoreError(f"There is no session {number}; chat-tui sessions list shows them.")
 
 
 def _has_words(connection: sqlite3.Connection) -> bool:

@@ -21,13 +21,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from chat_tui.model import Model
 from engine.messages import Exchange, FinishReason, TokenScore, ToolCall
 
 Span = tuple[int, int]
 """Characters of an answer's text: the first, and the one behind the last."""
+
+Verdict = Literal["pick", "tie", "bad", "skip"]
 
 
 @dataclass(frozen=True)
@@ -254,6 +256,28 @@ class Answer:
         return word and not any(call.start < end < call.end for call in self.calls)
 
 
+@dataclass(frozen=True)
+class Judgement:
+    """What was said of a turn's answers when they were rated.
+
+    Attributes:
+        verdict: `pick` where `Turn.picked` says which is best; `tie`, where several are equally
+            good; `bad`, where none is good; `skip`, where nothing is said.
+        order: the answers' numbers as they stood on the screen, from left to right.
+        blind: their settings were not shown.
+        at: seconds since 1970.
+        seconds: how long they were looked at.
+        prompt: which of the rated file's prompts it is (`prompts.Prompt.key`).
+    """
+
+    verdict: Verdict
+    order: tuple[int, ...] = ()
+    blind: bool = False
+    at: float = 0.0
+    seconds: float = 0.0
+    prompt: str = ""
+
+
 @dataclass
 class Turn:
     """A user message and the answers it got.
@@ -265,6 +289,7 @@ class Turn:
         answers: in the order in which they were begun.
         picked: the number of the answer that was chosen last; None before, and after an undo.
         asked_at: seconds since 1970.
+        judgement: what was said of the answers, where they were rated.
     """
 
     id: int
@@ -273,6 +298,21 @@ class Turn:
     answers: list[Answer] = field(default_factory=list)
     picked: int | None = None
     asked_at: float = 0.0
+    judgement: Judgement | None = None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What is known of its answers' worth: a pick that stands, however it was made, goes before
+        what else was said."""
+        if self.picked is not None:
+            return "pick"
+        said = self.judgement.verdict if self.judgement is not None else None
+        return None if said == "pick" else said
+
+    @property
+    def judged_at(self) -> float:
+        """When something was said of its answers, as well as it is known."""
+        return self.asked_at if self.judgement is None else self.judgement.at
 
     def index(self, answer: int) -> int:
         """The place of an answer, by its number, among the turn's answers."""

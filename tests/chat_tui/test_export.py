@@ -9,6 +9,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from chat_tui.session import Session
 from chat_tui.store import Store
 from chat_tui.tree import Answer
 from engine.messages import NO_ID, Alternative, TokenScore, ToolCall
+from tests.chat_tui.judging import Said, judge
 from tests.chat_tui.talking import Talk
 
 HOSTILE = '<script>alert(1)</script> & "quoted" \x1b[31m\''
@@ -139,6 +141,43 @@ def test_kto_labels_the_same_answers(talk: Talk) -> None:
         (False, [{"role": "assistant", "content": "<<1+2=3>>"}]),
         (True, [{"role": "assistant", "content": "The sea is"}]),
     ]
+
+
+def test_what_was_rated_is_given_away_as_it_was_judged(tmp_path: Path) -> None:
+    rating = judge()
+    rating.judge(1, Said("a"), Said("b"), Said(""))
+    rating.judge("tie", Said("c"), Said("d"))
+    rating.judge("bad", Said("e"), Said("f"))
+    rating.judge("skip", Said("g"), Said("h"))
+
+    def written(kind: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in write(rating.session, kind).splitlines()]
+
+    (pair,) = written("dpo")
+    assert (pair["chosen"][0]["content"], pair["rejected"][0]["content"]) == ("b", "a")
+    assert [(row["completion"][0]["content"], row["label"]) for row in written("kto")] == [
+        ("a", False),
+        ("b", True),
+        ("e", False),
+        ("f", False),
+    ]
+    verdicts = [row["verdict"] for row in written("jsonl")]
+    assert verdicts == ["pick"] * 3 + ["tie"] * 2 + ["bad"] * 2 + ["skip"] * 2
+    text = to_json(rating.session)
+    again = from_json(text)
+    assert to_json(again) == text
+    assert again.conversation.tree.turns == rating.tree.turns
+    number = save(again, tmp_path / "sessions.db")
+    with Store.open(tmp_path / "sessions.db") as store:
+        assert store.load(number).conversation.tree.turns == rating.tree.turns
+    with pytest.raises(ImportFailedError, match="no judgement"):
+        from_json(text.replace('"verdict": "tie"', '"verdict": "draw"'))
+
+
+def test_a_document_from_before_there_were_judgements_is_read(talk: Talk) -> None:
+    text = to_json(session_of(talk)).replace(', "judgement": null', "")
+    assert "judgement" not in text
+    assert from_json(text).conversation.tree.turns == talk.chat.conversation.tree.turns
 
 
 def messages(value: object) -> bool:

@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from chat_tui.packing import pack_scores, unpack_scores
-from chat_tui.recording import Recorder
+from chat_tui.recording import Recorder, save
 from chat_tui.schema import MIGRATIONS
 from chat_tui.session import Session, title_of
 from chat_tui.store import Store, StoreError
+from chat_tui.tree import Judgement
 from engine.messages import Alternative, TokenScore
+from tests.chat_tui.judging import Said, judge
 from tests.chat_tui.talking import Talk
 
 
@@ -237,6 +239,33 @@ def test_a_newer_database_is_refused_and_left_as_it_is(kept: Kept) -> None:
     assert kept.path.read_bytes() == before
 
 
+def test_an_older_database_is_brought_up_to_date(path: Path) -> None:
+    """As the first version wrote it, with a pick in it."""
+    with sqlite3.connect(path) as connection:
+        for statement in MIGRATIONS[0]:
+            connection.execute(statement)
+        connection.execute("PRAGMA user_version = 1")
+        connection.execute("INSERT INTO sessions (title, created, updated) VALUES ('Old', 1, 2)")
+        connection.execute("INSERT INTO turns VALUES (1, 1, NULL, 'What is red?', 7, 3.0)")
+    connection.close()
+    with Store.open(path) as store:
+        (turn,) = store.load(1).conversation.tree.turns.values()
+        assert (turn.user, turn.picked, turn.judgement) == ("What is red?", 7, None)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+    connection.close()
+    # And then it takes what the older one could not hold.
+    kept = Kept(path)
+    kept.ask("And blue?", "The sea", "Ink")
+    (turn,) = kept.chat.conversation.tree.turns.values()
+    turn.judgement = Judgement("bad", (1, 2), True, 5.0, 2.5, "key")
+    kept.close()
+    with Store.open(path) as store:
+        (read,) = store.load(2).conversation.tree.turns.values()
+        assert read.judgement == turn.judgement
+        assert [turn.user for turn in store.judged()] == ["What is red?", "And blue?"]
+
+
 def test_what_is_no_database_is_said_in_one_line(path: Path) -> None:
     path.write_text("not a database, but long enough to be looked at as if it were one" * 20)
     with pytest.raises(StoreError, match="cannot be used") as error:
@@ -330,6 +359,23 @@ def test_a_long_session_opens_at_once(path: Path) -> None:
             assert len(session.conversation.path) == 500
             seconds.append(time.perf_counter() - start)
     assert min(seconds) < 0.3
+
+
+def test_a_session_of_rated_prompts_is_found_by_their_file_and_is_not_the_last_conversation(
+    path: Path, tmp_path: Path
+) -> None:
+    kept = Kept(path)
+    kept.ask("Hi", "one", "two", pick=0)
+    kept.close()
+    rating = judge()
+    rating.judge("skip", Said(), Said("no"))
+    rating.session.rated = str(tmp_path / "prompts.txt")
+    number = save(rating.session, path)
+    with Store.open(path) as store:
+        assert store.last() == 1
+        assert store.rated(tmp_path / "x" / ".." / "prompts.txt") == [number]
+        assert store.load(number).rated == rating.session.rated
+        assert store.rated(tmp_path / "other.txt") == []
 
 
 def test_killing_the_program_loses_nothing_that_is_older_than_a_second(path: Path) -> None:
