@@ -22,6 +22,7 @@ from chat_tui.commands import BadValueError, show_temperatures, show_top_ks
 from chat_tui.models import models
 from chat_tui.sessions_cli import export, import_, sessions
 from chat_tui.settings import MAX_SAMPLES, Settings
+from chat_tui.stats import stats
 
 if TYPE_CHECKING:
     from chat_tui.backends.base import WaitingBackend
@@ -41,6 +42,7 @@ app.command()(bench)
 app.add_typer(models)
 app.add_typer(sessions)
 app.command()(export)
+app.command()(stats)
 app.command("import")(import_)
 
 T = TypeVar("T")
