@@ -4,6 +4,7 @@
     chat-tui models list --server URL     what a server has
     chat-tui models show smollm2          everything that is known of it, assumptions included
     chat-tui models pull org/name         fetch it, or what is newer of it
+    chat-tui models convert smollm2 DIR   write it as safetensors, for servers that take those
 
 Each takes `--json` and prints one document to stdout; progress goes to stderr.
 """
@@ -14,6 +15,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,11 +29,12 @@ if TYPE_CHECKING:
 
 models = typer.Typer(
     name="models",
-    help="List models, show what one of them is, fetch one.",
+    help="List models, show what one of them is, fetch one, convert one.",
     invoke_without_command=True,
 )
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+_SAFETENSORS = "safetensors"
 Name = Annotated[str, typer.Argument(help="As --model takes it.")]
 
 
@@ -138,6 +141,38 @@ def pull(name: Name, as_json: Json = False) -> None:
         print(json.dumps({"name": name, "path": str(path)}, indent=2))
     else:
         print(path)
+
+
+@models.command()
+def convert(
+    name: Name,
+    folder: Annotated[
+        Path, typer.Argument(help="Where to; it must not be there, or be empty.", metavar="DIR")
+    ],
+    to: Annotated[str, typer.Option(help="The form: safetensors.")] = _SAFETENSORS,
+    dtype: Annotated[
+        str,
+        typer.Option(
+            help="Of the weights: bfloat16, float16, or float32, which keeps what a quantised file "
+            "says exactly."
+        ),
+    ] = "bfloat16",
+    as_json: Json = False,
+) -> None:
+    """Write a GGUF model as a folder of safetensors, which vLLM, SGLang and TGI serve."""
+    if to != _SAFETENSORS:
+        raise typer.BadParameter(f"models are written as {_SAFETENSORS}, not as {to!r}.")
+    from engine.convert import convert
+
+    progress = DownloadProgress()
+    try:
+        convert(name, folder, dtype=dtype, progress=progress.show)
+    finally:
+        progress.close()
+    if as_json:
+        print(json.dumps({"name": name, "path": str(folder), "dtype": dtype}, indent=2))
+    else:
+        print(folder)
 
 
 def _list_served(server: str, key_env: str, as_json: bool) -> None:

@@ -212,14 +212,7 @@ class BytePairTokenizer(Tokenizer):
 
 def from_gguf(metadata: Metadata) -> BytePairTokenizer:
     """See `Tokenizer.from_gguf`; for its model `gpt2`."""
-    source = metadata.source
-    pre = metadata.text("tokenizer.ggml.pre", "gpt-2")
-    pre = _ALIASES.get(pre, pre)
-    if pre not in SPLITTERS:
-        raise ModelFileError(
-            f"{source} splits text in a way that is not supported ({pre!r:.40}); "
-            f"supported are {', '.join(SPLITTERS)}."
-        )
+    splitter = splitter_of(metadata)
     names = metadata.texts("tokenizer.ggml.tokens")
     kinds = token_kinds(metadata, len(names))
     special_tokens = {
@@ -228,7 +221,23 @@ def from_gguf(metadata: Metadata) -> BytePairTokenizer:
         if kind in (CONTROL, USER_DEFINED) and name
     }
     merges = metadata.texts("tokenizer.ggml.merges")
-    return from_merges(names, merges, special_tokens, SPLITTERS[pre], source)
+    return from_merges(names, merges, special_tokens, splitter, metadata.source)
+
+
+def splitter_of(metadata: Metadata) -> Splitter:
+    """How a GGUF vocabulary's text is cut.
+
+    Raises:
+        ModelFileError: in a way that is not supported.
+    """
+    pre = metadata.text("tokenizer.ggml.pre", "gpt-2")
+    pre = _ALIASES.get(pre, pre)
+    if pre not in SPLITTERS:
+        raise ModelFileError(
+            f"{metadata.source} splits text in a way that is not supported ({pre!r:.40}); "
+            f"supported are {', '.join(SPLITTERS)}."
+        )
+    return SPLITTERS[pre]
 
 
 def token_kinds(metadata: Metadata, count: int) -> list[int]:

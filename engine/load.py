@@ -71,17 +71,26 @@ def load_model(
         EngineError: with one line that says which file, what is wrong and what to do.
     """
     where = _device(device)
-    if dtype is not None and dtype not in _DTYPES:
-        raise EngineError(f"Unknown dtype {dtype!r}: use one of {', '.join(_DTYPES)}.")
-    how = None if dtype is None else _DTYPES[dtype]
-    path = catalog.resolve(name, progress or (lambda what, done, total: None))
-    path = _inside(path)
-    if _is_gguf(path):
+    how = None if dtype is None else dtype_named(dtype)
+    path = locate(name, progress)
+    if is_gguf(path):
         _refuse(assume, path)
         return _load_gguf(name, path, where, how)
     if (path / "config.json").is_file():
         return _load_folder(name, path, where, how, assume or {})
     return _load_nanochat(name, path, where, how, assume or {})
+
+
+def dtype_named(name: str) -> torch.dtype:
+    """Raises EngineError where weights cannot be held so."""
+    if name not in _DTYPES:
+        raise EngineError(f"Unknown dtype {name!r}: use one of {', '.join(_DTYPES)}.")
+    return _DTYPES[name]
+
+
+def locate(name: str, progress: Progress | None = None) -> Path:
+    """The file or folder of a model, whatever `--model` takes; fetched where it has to be."""
+    return _inside(catalog.resolve(name, progress or (lambda what, done, total: None)))
 
 
 def _refuse(assume: Mapping[str, object] | None, path: Path) -> None:
@@ -104,7 +113,7 @@ def _inside(path: Path) -> Path:
     return path
 
 
-def _is_gguf(path: Path) -> bool:
+def is_gguf(path: Path) -> bool:
     """By its first bytes, whatever it is called; a file that is called so is held to it."""
     if not path.is_file():
         return False

@@ -131,6 +131,15 @@ def from_stored(stored: Mapping[str, Any]) -> LibraryTokenizer:
 
 def from_gguf(metadata: Metadata) -> LibraryTokenizer:
     """See `Tokenizer.from_gguf`; for its model `llama`, BPE by the scores of tokens."""
+    return from_document(document_of(metadata), Path(metadata.source))
+
+
+def document_of(metadata: Metadata) -> dict[str, Any]:
+    """The vocabulary of a GGUF file as a tokenizer.json.
+
+    Raises:
+        ModelFileError: it is broken.
+    """
     source = metadata.source
     names = metadata.texts("tokenizer.ggml.tokens")
     kinds = token_kinds(metadata, len(names))
@@ -147,16 +156,12 @@ def from_gguf(metadata: Metadata) -> LibraryTokenizer:
         name.replace(" ", SPACE) if kind == USER_DEFINED and not name.strip(" ") else name
         for name, kind in zip(names, kinds, strict=True)
     ]
-    special = {
-        name: id
+    added = [
+        added_token(id, name, special=kind == CONTROL)
         for id, (name, kind) in enumerate(zip(names, kinds, strict=True))
-        if kind == CONTROL or (kind == USER_DEFINED and not _PLAIN.fullmatch(name))
-    }
-    plain = [
-        (id, name)
-        for id, (name, kind) in enumerate(zip(names, kinds, strict=True))
-        if kind == USER_DEFINED and name not in special and name.strip(SPACE)
+        if kind == CONTROL or (kind == USER_DEFINED and name.strip(SPACE))
     ]
+    special = {token["content"] for token in added if not _is_plain(token)}
     vocab = {name: id for id, name in enumerate(names)}
     if len(vocab) != len(names) or not names:
         what = "tokens appear twice" if names else "it has no tokens"
@@ -169,16 +174,27 @@ def from_gguf(metadata: Metadata) -> LibraryTokenizer:
     prefix = metadata.flag("tokenizer.ggml.add_space_prefix", True)
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
     prepend = {"type": "Prepend", "prepend": SPACE}
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
     unknown = metadata.integer("tokenizer.ggml.unknown_token_id", 0)
-    document: dict[str, Any] = {
+    return {
         "version": "1.0",
-        "added_tokens": [_added(id, name) for id, name in plain],
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
         "normalizer": {"type": "Sequence", "normalizers": [prepend, replace]}
         if prefix
         else replace,
         "pre_tokenizer": None,
         "post_processor": None,
-        "decoder": None,
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+                *([strip] if prefix else []),
+            ],
+        },
         "model": {
             "type": "BPE",
             "unk_token": names[unknown] if 0 <= unknown < len(names) else None,
@@ -188,11 +204,6 @@ def from_gguf(metadata: Metadata) -> LibraryTokenizer:
             "merges": _merges(mergeable, vocab),
         },
     }
-    document["model"] = _without_specials(document["model"], special)
-    tokens = [
-        name.encode("utf-8", "replace") if name in special else _bytes_of(name) for name in names
-    ]
-    return LibraryTokenizer(tokens, special, document, strips_space=prefix, source=source)
 
 
 def _merges(scores: Mapping[str, float], vocab: Mapping[str, int]) -> list[list[str]]:
@@ -227,11 +238,7 @@ def from_document(document: dict[str, Any], source: Path) -> LibraryTokenizer:
     vocab = model["vocab"]
     if isinstance(vocab, list):  # Unigram: names with scores
         vocab = {name: id for id, (name, _) in enumerate(vocab)}
-    plain = [
-        token
-        for token in added
-        if not token["special"] and token["content"] in vocab and _PLAIN.fullmatch(token["content"])
-    ]
+    plain = [token for token in added if token["content"] in vocab and _is_plain(token)]
     special = {token["content"]: token["id"] for token in added if token not in plain}
     id_of = {**vocab, **special}
     size = max(id_of.values()) + 1
@@ -272,9 +279,15 @@ def _without_specials(model: dict[str, Any], special: Mapping[str, int]) -> dict
     return {**model, "vocab": vocab, "merges": merges}
 
 
-def _added(id: int, content: str) -> dict[str, Any]:
-    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
-    return {"id": id, "content": content, **dict.fromkeys(flags, False)}
+def added_token(id: int, content: str, *, special: bool) -> dict[str, Any]:
+    """As it stands in a tokenizer.json."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": id, "content": content, **flags, "special": special}
+
+
+def _is_plain(token: Mapping[str, Any]) -> bool:
+    """Whether text may become this added token."""
+    return not token["special"] and _PLAIN.fullmatch(token["content"]) is not None
 
 
 def _bytes_of(name: str) -> bytes:

@@ -33,24 +33,34 @@ def from_gguf(metadata: Metadata, tokenizer: Tokenizer) -> ChatFormat:
     """The chat format of a GGUF model: its template's, or plain text where it has none that works
     (see `note`)."""
 
+    ids = gguf_ids(metadata, tokenizer)
+    return _from_template(
+        tokenizer,
+        metadata.text("tokenizer.chat_template", ""),
+        gguf_names(ids, tokenizer),
+        bos=ids["bos"] if metadata.flag("tokenizer.ggml.add_bos_token", True) else None,
+        stop_tokens={ids[key] for key in ("eos", "eot", "eom")},
+    )
+
+
+def gguf_ids(metadata: Metadata, tokenizer: Tokenizer) -> dict[str, int | None]:
+    """The tokens that a GGUF file names, by what it calls them: "bos", "eos", "padding", ..."""
+
     def named(key: str) -> int | None:
         id = metadata.integer(f"tokenizer.ggml.{key}_token_id", -1)
         return id if 0 <= id < tokenizer.vocab_size else None
 
-    ids = {key: named(key) for key in ("bos", "eos", "eot", "eom", "unknown", "padding")}
+    return {key: named(key) for key in ("bos", "eos", "eot", "eom", "unknown", "padding")}
+
+
+def gguf_names(ids: Mapping[str, int | None], tokenizer: Tokenizer) -> dict[str, str]:
+    """Their texts, by what templates and `transformers` call them: "bos_token", "pad_token", ..."""
     short = {"unknown": "unk", "padding": "pad"}
-    names = {
+    return {
         f"{short.get(key, key)}_token": tokenizer.decode([id])
         for key, id in ids.items()
         if id is not None
     }
-    return _from_template(
-        tokenizer,
-        metadata.text("tokenizer.chat_template", ""),
-        names,
-        bos=ids["bos"] if metadata.flag("tokenizer.ggml.add_bos_token", True) else None,
-        stop_tokens={ids[key] for key in ("eos", "eot", "eom")},
-    )
 
 
 def from_folder(folder: Path, tokenizer: Tokenizer) -> ChatFormat:

@@ -1,7 +1,8 @@
-"""The sizes and constants of a model out of its config.json, as `transformers` writes it, of this
-version or older ones.
+"""The sizes and constants of a model in its config.json: read as `transformers` writes it, of this
+version or older ones, and written so that all of them, and the servers built on it, read it.
 
     architecture = from_config(read_json(path), path)
+    config = to_config(architecture, ...)
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from engine.attention import UNLIMITED
 from engine.errors import ModelFileError
 from engine.loading.families import (
     FAMILIES,
@@ -33,6 +35,12 @@ _ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
 }
 """Names in config.json."""
+
+_BIASES = {
+    "attention_bias": QKV | {"attn_output"},
+    "mlp_bias": frozenset({"ffn_gate", "ffn_up", "ffn_down"}),
+}
+"""Keys of a llama's config.json, and the products that then have a bias."""
 
 
 def from_config(config: Mapping[str, Any], source: str | Path) -> Architecture:
@@ -74,11 +82,7 @@ def from_config(config: Mapping[str, Any], source: str | Path) -> Architecture:
     context = values.integer("max_position_embeddings", 2048)
     ropes = _ropes_of_config(values, family, context, source)
     window, local = _windows_of_config(values, family, n_layer)
-    biases = set(family.biases)
-    if values.get("attention_bias"):
-        biases |= {*QKV, "attn_output"}
-    if values.get("mlp_bias"):
-        biases |= {"ffn_gate", "ffn_up", "ffn_down"}
+    biases = family.biases.union(*(own for key, own in _BIASES.items() if values.get(key)))
     scalar = values.number("query_pre_attn_scalar", float(head_dim))
     return checked(
         source,
@@ -97,7 +101,7 @@ def from_config(config: Mapping[str, Any], source: str | Path) -> Architecture:
         local_rope=ropes[1],
         activation=_ACTIVATIONS[activation],
         query_scale=math.sqrt(head_dim / scalar) if scalar > 0 and head_dim > 0 else 0.0,
-        biases=frozenset(biases),
+        biases=biases,
         tied=values.flag("tie_word_embeddings", False),
         assumptions=assumptions,
     )
@@ -173,3 +177,96 @@ def _windows_of_config(
         first = values.integer("max_window_layers", 28)
         return window, tuple(layer >= first for layer in range(countable(n_layer)))
     return window, every_nth_sees_all(n_layer, 0)
+
+
+_CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+}
+"""By the type of model, the class of `transformers` that runs it."""
+
+
+def to_config(
+    a: Architecture, *, vocab_size: int, tied: bool, biases: frozenset[str], dtype: str
+) -> dict[str, Any]:
+    """What `from_config` makes `a` of.
+
+    Args:
+        vocab_size: rows of the embedding.
+        biases: the products that have one.
+        dtype: of the weights, as torch calls it.
+
+    Raises:
+        ModelFileError: a config.json of the family cannot say it.
+    """
+    family, gate = a.family, "hidden_activation" if a.family.name == "gemma3" else "hidden_act"
+    config: dict[str, Any] = {
+        "architectures": [_CLASSES[family.model_type]],
+        "model_type": family.model_type,
+        "torch_dtype": dtype,
+        "vocab_size": vocab_size,
+        "hidden_size": a.n_embd,
+        "intermediate_size": a.n_hidden,
+        "num_hidden_layers": a.n_layer,
+        "num_attention_heads": a.n_head,
+        "num_key_value_heads": a.n_kv_head,
+        "head_dim": a.head_dim,
+        "max_position_embeddings": a.context,
+        "rms_norm_eps": a.norm_eps,
+        gate: "gelu_pytorch_tanh" if a.activation == "gelu_tanh" else a.activation,
+        "tie_word_embeddings": tied,
+        **_rope_config(a),
+        **_window_config(a),
+    }
+    if family.name == "gemma3":
+        config["query_pre_attn_scalar"] = round(a.head_dim / a.query_scale**2)
+    if biases != family.biases:
+        said = {key: products & biases for key, products in _BIASES.items()}
+        if family.name != "llama" or any(said[key] not in (set(), _BIASES[key]) for key in said):
+            listed = ", ".join(sorted(biases)) or "none"
+            raise ModelFileError(f"a {family.name} with these biases is not supported: {listed}.")
+        config |= {key: bool(products) for key, products in said.items()}
+    return config
+
+
+def _rope_config(a: Architecture) -> dict[str, Any]:
+    """In the form before `rope_parameters`, which newer versions read as well."""
+    rope, *local = a.rope_kinds
+    config: dict[str, Any] = {"rope_theta": rope.base, "rope_scaling": None}
+    if local:
+        config["rope_local_base_freq"] = local[0].base
+    if rope.scaling == "default":
+        return config
+    scaling: dict[str, Any] = {"rope_type": rope.scaling, "factor": rope.factor}
+    if rope.scaling in ("llama3", "yarn"):
+        low, high = ("low_freq_factor", "high_freq_factor")
+        if rope.scaling == "yarn":
+            low, high = "beta_slow", "beta_fast"
+        scaling |= {
+            "original_max_position_embeddings": rope.original_context,
+            low: rope.low,
+            high: rope.high,
+        }
+    if rope.attention_factor is not None:
+        scaling["attention_factor"] = rope.attention_factor
+    return {**config, "rope_scaling": scaling}
+
+
+def _window_config(a: Architecture) -> dict[str, Any]:
+    """The windows, which `transformers` counts with the token itself in them."""
+    local = [window != UNLIMITED for window in a.windows]
+    if not any(local):
+        return {"sliding_window": None} if a.family.name == "mistral" else {}
+    window = 1 + next(left for left, _ in a.windows if left >= 0)
+    if a.family.name == "llama":
+        raise ModelFileError("a llama with a sliding window is not supported.")
+    if a.family.name == "mistral":
+        return {"sliding_window": window}
+    kinds = ["sliding_attention" if is_local else "full_attention" for is_local in local]
+    config: dict[str, Any] = {"sliding_window": window, "layer_types": kinds}
+    if a.family.name != "gemma3":
+        config |= {"use_sliding_window": True, "max_window_layers": 0}
+    return config

@@ -158,10 +158,10 @@ class HubTensors:
             if not name.endswith("rotary_emb.inv_freq")
         }
         self._unread = set(self._tensors)
-        self._names = _BLOCK | (_POST_NORMS if post_norms else {})
+        self._post_norms = post_norms
 
     def find(self, name: str) -> StoredTensor | None:
-        theirs = self._their_name(name)
+        theirs = hub_name(name, self._post_norms)
         self._unread.discard(theirs)
         tensor = self._tensors.get(theirs)
         return None if tensor is None else _Plain(tensor)
@@ -178,12 +178,15 @@ class HubTensors:
     def formats(self) -> str:
         return _formats(self._tensors.values())
 
-    def _their_name(self, name: str) -> str:
-        stem, _, kind = name.rpartition(".")
-        if not stem.startswith("blk."):
-            return f"{_WHOLE[stem]}.{kind}" if stem in _WHOLE else name
-        _, layer, part = stem.split(".")
-        return f"model.layers.{layer}.{self._names[part]}.{kind}"
+
+def hub_name(name: str, post_norms: bool) -> str:
+    """What `transformers` calls the tensor that has this name in a GGUF file."""
+    stem, _, kind = name.rpartition(".")
+    if not stem.startswith("blk."):
+        return f"{_WHOLE[stem]}.{kind}" if stem in _WHOLE else name
+    _, layer, part = stem.split(".")
+    names = _BLOCK | _POST_NORMS if post_norms else _BLOCK
+    return f"model.layers.{layer}.{names[part]}.{kind}"
 
 
 _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}

@@ -210,3 +210,9 @@ def pair_up(weight: Tensor, head_dim: int) -> Tensor:
     adjacent pairs."""
     halves = weight.view(-1, 2, head_dim // 2, *weight.shape[1:])
     return halves.transpose(1, 2).reshape(weight.shape)
+
+
+def part_pairs(weight: Tensor, head_dim: int) -> Tensor:
+    """Undo `pair_up`."""
+    pairs = weight.view(-1, head_dim // 2, 2, *weight.shape[1:])
+    return pairs.transpose(1, 2).reshape(weight.shape)

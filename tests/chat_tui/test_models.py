@@ -9,10 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import transformers
 from typer.testing import CliRunner
 
 from chat_tui.cli import app
 from engine.errors import EngineError
+from tests.engine.test_families import SIZES
+from tests.engine.tiny_models import build, write_gguf
 
 NANOCHAT = Path(__file__).parent.parent / "data" / "nanochat"
 
@@ -74,6 +77,20 @@ def test_pull_says_where_the_model_lies(smollm2_path: Path) -> None:
     document = json.loads(run("pull", "smollm2", "--json"))
     assert Path(document["path"]).name == smollm2_path.name
     assert run("pull", str(smollm2_path)).strip() == str(smollm2_path)
+
+
+def test_convert_writes_what_can_be_shown(tmp_path: Path) -> None:
+    config = transformers.LlamaConfig(**SIZES)
+    write_gguf(build(config), tmp_path / "model.gguf", "llama")
+    folder = str(tmp_path / "out")
+    assert run("convert", str(tmp_path / "model.gguf"), folder).strip() == folder
+    shown = json.loads(run("show", folder, "--json", "--device", "cpu"))
+    assert (shown["family"], shown["dtype"]) == ("llama", "BF16")
+    with pytest.raises(EngineError, match="nothing is overwritten"):
+        run("convert", str(tmp_path / "model.gguf"), folder)
+    refused = CliRunner().invoke(app, ["models", "convert", "smollm2", "x", "--to", "gguf"])
+    assert refused.exit_code == 2
+    assert "written as safetensors" in refused.stderr
 
 
 def test_what_does_not_exist_is_said_in_one_line() -> None:
