@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import cycle, islice
+
 from textual.app import App, ComposeResult
 from textual.content import Content
-from textual.geometry import Offset
+from textual.geometry import Offset, Region
+from textual.scroll_view import ScrollView
 from textual.selection import Selection
+from textual.strip import Strip
 
 from chat_tui.widgets.pane import Pane
 from engine.messages import FinishReason, ToolCall
@@ -52,6 +57,57 @@ async def test_nothing_is_drawn_until_it_is_painted() -> None:
         assert shown(pane)[0] == "The sky is blue."
         assert pane.text == "The sky is **blue**."
         assert pane.tokens == 5
+
+
+def rows(pane: Pane, draw: Callable[[Pane, Region], list[Strip]]) -> list[list[tuple[str, str]]]:
+    """All of a pane, frame and styles included, as `draw` draws it."""
+    strips = draw(pane, pane.outer_size.region)
+    return [[(text, str(style)) for text, style, _ in strip.simplify()] for strip in strips]
+
+
+async def test_what_is_kept_of_earlier_paints_is_what_would_be_painted_now() -> None:
+    app = Host()
+    words = ("The ", "sky **is** ", "blue.\n\n", "- and so\n", "`x = 1` ", "日本 ", "is it. ")
+    story = cycle(words)
+    async with app.run_test(size=SIZE) as pilot:
+        pane = app.pane
+
+        async def stream(count: int = 15) -> None:
+            for token in islice(story, count):
+                pane.feed(token)
+                pane.paint()
+                await pilot.pause()
+
+        def theme() -> None:
+            app.theme = "textual-light"
+
+        def select() -> None:
+            app.screen.selections = {pane: Selection(Offset(0, 3), Offset(9, 5))}
+
+        for change in (
+            lambda: None,
+            lambda: pane.scroll_to_line(2),
+            lambda: pane.scroll_to_line(pane.max_scroll_y),
+            lambda: pane.set_picked(True),
+            lambda: pane.part(None),
+            lambda: pane.set_note("waiting"),
+            theme,
+            select,
+            app.screen.clear_selection,
+            lambda: pilot.resize_terminal(30, 9),
+            lambda: pilot.resize_terminal(60, 20),
+            lambda: pane.finish("stop", "and so on"),
+        ):
+            done = change()
+            if done is not None:
+                await done
+            if not pane.finished:
+                await stream()
+            pane.paint()
+            await pilot.pause()
+            kept = rows(pane, Pane.render_lines)
+            pane._styles_cache.clear()
+            assert kept == rows(pane, ScrollView.render_lines)
 
 
 async def test_the_last_characters_come_with_the_finish() -> None:
