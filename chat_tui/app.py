@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -309,6 +310,15 @@ class ChatApp(App[None]):
 
     def on_prompt_edited(self) -> None:
         self.answer.hush()
+
+    def on_prompt_told(self, message: Prompt.Told) -> None:
+        self.answer.tell(message.line, "info")
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Pasted where nothing takes it: it is meant for the prompt."""
+        if self.screen is self.main:
+            self.prompt.take_paste(event.text)
+            self.prompt.focus()
 
     def on_prompt_page(self, message: Prompt.Page) -> None:
         above = self.grid.pane(self.grid.focused_index) if self.grid.panes else self.transcript

@@ -9,6 +9,7 @@ care: nothing in this package parses it.
 from __future__ import annotations
 
 import re
+from functools import cache
 
 TAB_SIZE = 4
 
@@ -52,6 +53,20 @@ def sanitise(text: str) -> str:
     text = _STRAY_JOINER.sub("\u200c", text)
     text = _PRIVATE_PLANES.sub("\ufffd", _TALL_STACK.sub(r"\1", text))
     return text.expandtabs(TAB_SIZE)
+
+
+def neutral(text: str) -> str:
+    """One line of `text`, as harmless, character for character and cell for cell: for a text that
+    is being edited, where nothing may move. What has no width stays invisible."""
+    return text if _HARMLESS.fullmatch(text) else text.translate(_neutral())
+
+
+@cache
+def _neutral() -> dict[int, str]:
+    from rich.cells import get_character_cell_size
+
+    codes = [code for code in _SHOWN if chr(code) not in "\n\t"]
+    return {c: "\ufffd" if get_character_cell_size(chr(c)) else "\u200c" for c in codes}
 
 
 def parseable(text: str) -> str:

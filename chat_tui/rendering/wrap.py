@@ -23,6 +23,7 @@ Slice = tuple[int, int]
 NO_BREAK = {ord(" "): "\xa0"}
 _DONE = {0xA0: " "}  # a no-break space has done its work and is drawn as a space
 
+_FLAG_LETTERS = frozenset(map(chr, range(0x1F1E6, 0x1F200)))
 _OPENING = "（「『【《〈〔｛［"
 _CLOSING = "、。，．！？：；）」』】》〉〕｝］ー～…‥々"
 _CJK = (
@@ -122,12 +123,31 @@ def breaks(line: str, width: int) -> list[Slice]:
 def hard_breaks(text: str, width: int) -> Iterator[Slice]:
     """Slices of `text` at most `width` cells wide, cut between graphemes."""
     start = used = 0
-    for first, _, size in split_graphemes(text)[0]:
+    for first, _, size in graphemes(text):
         if used + size > width and first > start:
             yield start, first
             start, used = first, 0
         used += size
     yield start, len(text)
+
+
+def graphemes(text: str) -> Iterator[tuple[int, int, int]]:
+    """Start, end and cells of each grapheme. A flag is one: its two letters stay together."""
+    letter: tuple[int, int, int] | None = None
+    for grapheme in split_graphemes(text)[0]:
+        if letter is not None:
+            if text[grapheme[0]] in _FLAG_LETTERS:
+                yield letter[0], grapheme[1], letter[2] + grapheme[2]
+                letter = None
+                continue
+            yield letter
+            letter = None
+        if text[grapheme[0]] in _FLAG_LETTERS:
+            letter = grapheme
+        else:
+            yield grapheme
+    if letter is not None:
+        yield letter
 
 
 def cut(runs: Sequence[Run], text: str, slices: Sequence[Slice]) -> list[Line]:

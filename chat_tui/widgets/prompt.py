@@ -1,8 +1,8 @@
 """The box at the bottom: what is typed, pasted, recalled and completed.
 
 `Prompt` grows with its text up to eight lines. On Enter it posts `Prompt.Submitted` and is empty;
-what cannot be taken comes back with `give_back()`. Newlines are Shift+Enter where the terminal
-can tell it from Enter, and Ctrl+J or Alt+Enter everywhere. The list above it (`Completions`) offers
+what cannot be taken comes back with `give_back()`. Newlines are Shift+Enter where the terminal can
+tell it from Enter, and Ctrl+J or Alt+Enter everywhere. The list above it (`Completions`) offers
 slash commands while one is being typed.
 """
 
@@ -23,17 +23,16 @@ from textual.widgets import TextArea
 from chat_tui.commands import Choice
 from chat_tui.history import PromptHistory
 from chat_tui.widgets.completions import Completions
-
-MAX_LINES = 8
-_KEPT_CONTROLS = "\n\t"
+from chat_tui.widgets.text_box import TextBox
 
 
-class Prompt(TextArea):
+class Prompt(TextBox):
     """A multi-line input that sends on Enter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "Send"),
         Binding("shift+enter,ctrl+j,alt+enter", "newline", "New line"),
+        Binding("ctrl+r", "reveal", "Show a folded paste in full"),
         Binding("up", "up", "Older prompt", show=False),
         Binding("down", "down", "Newer prompt", show=False),
         Binding("pageup", "page(-1)", "Scroll the answers up", show=False),
@@ -54,8 +53,6 @@ class Prompt(TextArea):
         border-title-background: $background;
         border-subtitle-color: $foreground 60%;
         border-subtitle-background: $background;
-        & .text-area--cursor-line { background: transparent; }
-        & .text-area--placeholder { color: $foreground 40%; }
         &:focus { border: round $primary; }
     }
     """
@@ -65,6 +62,12 @@ class Prompt(TextArea):
         """Enter was pressed on this text."""
 
         text: str
+
+    @dataclass
+    class Told(Message):
+        """A line that answers a key."""
+
+        line: str
 
     @dataclass
     class Edited(Message):
@@ -89,7 +92,7 @@ class Prompt(TextArea):
         *,
         id: str | None = None,
     ) -> None:
-        super().__init__(id=id, soft_wrap=True, show_line_numbers=False, tab_behavior="focus")
+        super().__init__(id=id)
         self.completions = completions
         self.past = past
         self.waiting = False
@@ -97,18 +100,14 @@ class Prompt(TextArea):
         self._offered = ""
         self._state: tuple[str, Sequence[str]] = ("", ("",))
         self._shown: tuple[str, str, int] = ("", "", 0)
-        self.cursor_blink = False
 
     def replace_text(self, text: str) -> None:
-        """Put another text into the box, cursor at its end, undo kept."""
-        start, end = (0, 0), self.document.end
-        self.replace(text, start, end, maintain_selection_offset=False)
-        self.move_cursor(self.document.end)
+        super().replace_text(text)
         self.close_list()
 
     def give_back(self, text: str) -> None:
         """Text that could not be asked returns, in front of what is in the box."""
-        self.replace_text(f"{text}\n\n{self.text}" if self.text.strip() else text)
+        self.replace_text(f"{text}\n\n{self.whole}" if self.text.strip() else text)
 
     def tell_state(self, title: str, segments: Sequence[str]) -> None:
         """Say in the frame how answers are sampled, and as many of the key hints as fit."""
@@ -145,7 +144,7 @@ class Prompt(TextArea):
             self._take(choice)
             if not choice.final:
                 return
-        text = self.text
+        text = self.whole
         if text.strip():
             # Emptied here and not by whoever takes it: more may have been typed by then.
             self.replace_text("")
@@ -153,6 +152,10 @@ class Prompt(TextArea):
 
     def action_newline(self) -> None:
         self._replace_via_keyboard("\n", *self.selection)
+
+    def action_reveal(self) -> None:
+        if why := self.reveal():
+            self.post_message(self.Told(why))
 
     async def caught_up(self) -> None:
         """Wait until every key that was pressed on this box is in its text."""
@@ -184,7 +187,7 @@ class Prompt(TextArea):
             self.action_cursor_up()
         elif self.waiting and not self.text:
             self.post_message(self.TakeBack())
-        elif (text := self.past.previous(self.text)) is not None:
+        elif (text := self.past.previous(self.whole)) is not None:
             self.replace_text(text)
 
     def action_down(self) -> None:
@@ -205,18 +208,6 @@ class Prompt(TextArea):
                 event.prevent_default()
                 return
         await super()._on_key(event)
-
-    async def _on_paste(self, event: events.Paste) -> None:
-        # Terminals send a pasted newline as CR; other control characters have no place in a text.
-        text = event.text.replace("\r\n", "\n").replace("\r", "\n")
-        text = "".join(
-            char for char in text if char.isprintable() or char in _KEPT_CONTROLS or ord(char) > 159
-        )
-        event.prevent_default()
-        event.stop()
-        if result := self._replace_via_keyboard(text, *self.selection):
-            self.move_cursor(result.end_location)
-            self.focus()
 
     def _take(self, choice: Choice) -> None:
         self.replace_text(choice.line)

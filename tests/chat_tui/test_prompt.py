@@ -73,13 +73,93 @@ async def test_a_paste_arrives_whole_with_its_newlines() -> None:
         assert run.backend.asks == []
 
 
-async def test_a_large_paste_arrives_whole() -> None:
-    text = "\n".join(f"{line:06} the quick brown fox, 你好 🙂 [red]" for line in range(5_000))
+LINES = "\n".join(f"{line:06} the quick brown fox, 你好 🙂 [red]" for line in range(2_000))
+
+
+async def test_a_long_paste_is_folded_and_sent_whole() -> None:
+    async with running() as run:
+        await run.type("Look at this: ")
+        await paste(run, LINES)
+        await run.type(" What is it?")
+        assert run.text == "Look at this: [pasted 2,000 lines] What is it?"
+        assert run.app.prompt.size.height == 1
+        await run.press("enter")
+        assert run.backend.ask.text == f"Look at this: {LINES} What is it?"
+
+
+async def test_a_paste_of_five_megabytes_is_a_label_and_whole() -> None:
+    text = "x" * 79 + "\r"
+    async with running() as run:
+        await paste(run, text * 62_500)
+        await run.type("?")
+        assert run.text == "[pasted 62,500 lines]?"
+        assert run.app.prompt.whole == text.replace("\r", "\n") * 62_500 + "?"
+
+
+async def test_what_is_folded_is_deleted_and_passed_over_as_one_thing() -> None:
+    async with running() as run:
+        await run.type("a")
+        await paste(run, LINES)
+        await run.type("b")
+        await run.press("left", "left", "x")
+        assert run.text == "ax[pasted 2,000 lines]b"
+        await run.press("right", "y")
+        assert run.text == "ax[pasted 2,000 lines]yb"
+        await run.press("backspace", "backspace")
+        assert run.text == "axb"
+        await run.press("ctrl+z")
+        assert run.app.prompt.whole == f"ax{LINES}yb"
+        await run.press("left", "ctrl+w")
+        assert "pasted" not in run.text
+
+
+async def test_a_folded_paste_is_shown_in_full_by_a_key() -> None:
+    text = "\n".join(map(str, range(30)))
     async with running() as run:
         await paste(run, text)
+        await run.press("ctrl+r")
         assert run.text == text
+        await run.press("ctrl+r")
+        assert run.told == "Nothing is folded here."
+        await run.press("ctrl+z")
+        assert run.text == "[pasted 30 lines]"
+        await paste(run, "x" * 60_000)
+        await run.press("ctrl+r")
+        assert run.told.startswith("60,000 characters are too many for this box")
+
+
+async def test_two_pastes_of_one_size_are_two() -> None:
+    one, two = "\n".join("a" * 40), "\n".join("b" * 40)
+    async with running() as run:
+        for text in (one, two, one):
+            await paste(run, text)
+        assert run.text == "[pasted 40 lines][pasted 40 lines #2][pasted 40 lines]"
+        assert run.app.prompt.whole == one + two + one
+
+
+async def test_what_comes_back_is_folded_again() -> None:
+    async with running() as run:
+        await run.type("/samples many ")
+        await paste(run, LINES)
         await run.press("enter")
-        assert run.backend.ask.text == text
+        assert run.told == "/samples takes a whole number from 1 to 32."
+        assert run.text == "/samples many [pasted 2,000 lines]"
+        await run.press("ctrl+u")
+        await run.send(LINES)
+        await run.press("up")
+        assert run.text == "[pasted 2,000 lines]"
+
+
+async def test_a_paste_beside_the_prompt_goes_into_it() -> None:
+    async with running() as run:
+        await run.send("Hi")
+        run.backend.answer("one", "two")
+        await run.settle()
+        await run.press("tab")
+        run.app.post_message(events.Paste("two\nlines"))
+        await run.settle()
+        assert run.text == "two\nlines"
+        assert run.app.prompt.has_focus
 
 
 async def test_control_characters_of_a_paste_are_left_out() -> None:

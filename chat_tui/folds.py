@@ -1,0 +1,80 @@
+"""Long texts as short labels, while they stand in the prompt.
+
+    folds = Folds()
+    folds.paste(text)            # "[pasted 1,240 lines]", or a short text as it is
+    folds.expand(shown)          # what is sent: each label is its text again
+    folds.shrink(message)        # what is shown of it: texts that were folded are labels again
+
+A box that holds a megabyte would be laid out anew with every key. A label is one thing to the
+cursor and to the keys that delete (`chat_tui/widgets/prompt.py`), so that none is ever half gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from chat_tui.frames import frames
+
+LONG_LINES, LONG_CHARACTERS = 12, 2_000
+"""A paste beyond one of these is folded."""
+WHOLE_LINES, WHOLE_CHARACTERS = 200, 20_000
+"""Any other text is folded where it is longer than this: one may have been typed."""
+
+Span = tuple[int, int]
+
+
+def _beyond(text: str, lines: int, characters: int) -> bool:
+    return len(text) > characters or text.count("\n") >= lines
+
+
+class Folds:
+    """Attributes:
+    bodies: what each label stands for. They are kept as long as the prompt is there: undo may
+        bring any of them back.
+    """
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, str] = {}
+
+    def paste(self, text: str) -> str:
+        """What a pasted text is in the box."""
+        return self.fold(text) if _beyond(text, LONG_LINES, LONG_CHARACTERS) else text
+
+    def fold(self, text: str, name: str = "pasted ") -> str:
+        """A label for `text`; the same one for the same text."""
+        lines = text.removesuffix("\n").count("\n") + 1
+        size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
+        label, number = f"[{name}{size}]", 1
+        while self.bodies.setdefault(label, text) != text:
+            number += 1
+            label = f"[{name}{size} #{number}]"
+        return label
+
+    def expand(self, shown: str) -> str:
+        """The text that is meant by what is shown."""
+        if not self.bodies or "[" not in shown:
+            return shown
+        return self._labels.sub(lambda label: self.bodies[label.group()], shown)
+
+    def shrink(self, text: str) -> str:
+        """What is shown of a text: `expand` gives it back."""
+        shown = text
+        if not any(self.spans(text)):  # else a label is meant literally
+            for label in sorted(self.bodies, key=lambda label: -len(self.bodies[label])):
+                shown = shown.replace(self.bodies[label], label)
+            for frame in reversed(list(frames(shown))):
+                label = self.fold(shown[frame.start : frame.end], f"{frame.name}, ")
+                shown = shown[: frame.start] + label + shown[frame.end :]
+        fits = not _beyond(shown, WHOLE_LINES, WHOLE_CHARACTERS) and self.expand(shown) == text
+        return shown if fits else self.fold(text, "")
+
+    def spans(self, line: str) -> Iterator[Span]:
+        """Where labels stand in a line."""
+        if self.bodies and "[" in line:
+            for label in self._labels.finditer(line):
+                yield label.span()
+
+    @property
+    def _labels(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, self.bodies)))
