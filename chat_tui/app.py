@@ -39,7 +39,7 @@ from chat_tui.settings import Settings
 from chat_tui.terminal import install, leave_on_signals
 from chat_tui.theme import DARK
 from chat_tui.widgets.completions import Completions
-from chat_tui.widgets.grid import CompareGrid
+from chat_tui.widgets.grid import CompareGrid, Turn
 from chat_tui.widgets.lines import Answer, Progress, Waiting
 from chat_tui.widgets.prompt import Prompt
 from chat_tui.widgets.status import StatusLine, figures
@@ -53,9 +53,12 @@ if TYPE_CHECKING:
     from chat_tui.screens.tokens import TokenScreen
     from chat_tui.screens.tree import TreeScreen
 
-DRAINS_PER_SECOND: dict[Pace, int] = {"idle": 4, "waiting": 30, "running": 10}
+DRAINS_PER_SECOND: dict[Pace, int] = {"idle": 4, "waiting": 30, "running": 16}
 """Tokens are painted at a rate that can be read; the first one is shown as soon as it is there."""
-STATUS_EVERY = 3
+TURNS = 2
+"""Drains in which each pane is painted once, while answers run: a key that comes in between waits
+for half of the panes at most."""
+STATUS_EVERY = 6
 """Drains between two updates of figures that change with every token: calmer to read."""
 
 
@@ -169,7 +172,8 @@ class ChatApp(App[None]):
     # Draining and drawing.
 
     def _tick(self) -> None:
-        self.drain()
+        running = self.chat.pace == "running"
+        self.drain((self._ticks % TURNS, TURNS) if running else (0, 1))
         self._wake()
 
     def _wake(self) -> None:
@@ -178,22 +182,22 @@ class ChatApp(App[None]):
             self._timer.stop()
         self._timer = self.set_timer(1 / DRAINS_PER_SECOND[self.chat.pace], self._tick)
 
-    def drain(self) -> None:
-        """Take what the backend has to say, and draw it."""
+    def drain(self, turn: Turn = (0, 1)) -> None:
+        """Take what the backend has to say, and draw it: in panes as far as it is their turn."""
         events = self._backend.drain()
         for event in events:
             self.chat.take(event)
-        self._draw()
+        self._draw(turn)
         self.keeping.tick()
         self._ticks += 1
         news = any(not isinstance(event, Stepped) for event in events)
         if news or self._ticks % STATUS_EVERY == 0:
             self._redraw()
 
-    def _draw(self) -> None:
+    def _draw(self, turn: Turn = (0, 1)) -> None:
         for effect in self.chat.effects():
             self._draw_one(effect)
-        self.grid.paint()
+        self.grid.paint(turn)
 
     def _draw_one(self, effect: effects.Effect) -> None:
         if isinstance(effect, effects.Overflow):

@@ -2,7 +2,8 @@
 
     grid.start(4, labels=["0.2", "0.7", "1.0", "1.3"])
     grid.pane(0).feed(...)      # see pane.py
-    grid.paint()                # some ten times a second, while answers grow
+    grid.paint((0, 2))          # every other pane, some ten times a second, while answers grow
+    grid.paint((1, 2))          # and then those between
     grid.focused_index          # the answer that is continued if none is picked
     grid.clear()
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import Thread
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from textual.actions import SkipAction
 from textual.app import ComposeResult
@@ -32,6 +33,10 @@ from chat_tui.widgets.keys import BRANCHING
 from chat_tui.widgets.pane import Pane
 from chat_tui.widgets.strip import StateStrip
 from chat_tui.widgets.tiles import Plan, Tiles, neighbour, plan
+
+
+Turn: TypeAlias = "tuple[int, int]"
+"""(i, n): of every n panes the one at place i."""
 
 
 class CompareGrid(Widget):
@@ -118,11 +123,13 @@ class CompareGrid(Widget):
         # At once: two keys may come before a deferred focus has arrived.
         self.screen.set_focus(self.panes[index], scroll_visible=False)
 
-    def paint(self) -> None:
-        """Draw what came since the last time. What is not in view costs nothing."""
+    def paint(self, turn: Turn = (0, 1)) -> None:
+        """Draw what came since the last time in the panes whose turn it is. What is not in view
+        costs nothing."""
         if self.parting:
             self._part()
-        for pane in self.panes:
+        which, turns = turn
+        for pane in self.panes[which::turns]:
             pane.paint()
         self.strip.show(self.panes, self.focused_index)
 
