@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block.table import escapedSplit
@@ -45,11 +45,19 @@ def markdown(
 ) -> list[Line]:
     """The lines of a block, none wider than `width` cells. `growing`: there will be more of it."""
     try:
-        tree = SyntaxTreeNode(_parser().parse(source))
+        tree = _parsed(source) if growing else _kept(source)
         return _Drawing(source, insets, palette, growing).blocks(tree.children, width)
     except Exception:
         log.exception("drawn as plain text: %r", source)
         return wrap(list(insets.expand(source, palette.text, palette)), width)
+
+
+def _parsed(source: str) -> SyntaxTreeNode:
+    return SyntaxTreeNode(_parser().parse(source))
+
+
+_kept = lru_cache(maxsize=2048)(_parsed)
+"""Blocks that are complete are drawn again at every other width, and parsing is half of it."""
 
 
 @cache
