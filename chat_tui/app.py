@@ -10,14 +10,16 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
+from textual.dom import DOMNode
+from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import TextArea
@@ -33,6 +35,7 @@ from chat_tui.editing import Editing
 from chat_tui.hints import hints
 from chat_tui.history import PromptHistory
 from chat_tui.keeping import Keeping
+from chat_tui.keys import EVERYWHERE, UNCHANGED, Keys
 from chat_tui.looking import Looking
 from chat_tui.session import Session
 from chat_tui.settings import Settings
@@ -82,24 +85,7 @@ class ChatApp(App[None]):
     CSS_PATH = "chat.tcss"
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_palette_commands}
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *(
-            Binding(
-                f"alt+{n}", f"pick({n - 1})", f"Pick answer {n}; the others stop", priority=True
-            )
-            for n in range(1, 10)
-        ),
-        # Before the keys behind it go anywhere: they belong to what has the focus then.
-        Binding("tab", "tab(1)", "To the answers; take a completion", priority=True),
-        Binding("shift+tab", "tab(-1)", show=False, priority=True),
-        Binding("escape", "stop", "Stop; keep what is there"),
-        Binding("ctrl+c", "interrupt", "Stop; else copy what is selected", priority=True),
-        Binding("ctrl+t", "tree", "The conversation as a tree", priority=True),
-        Binding("ctrl+o", "sessions", "Saved sessions", priority=True),
-        Binding("f1", "help", "Keys and commands"),
-        Binding("ctrl+p", "command_palette", "Find a command or a theme", priority=True),
-        Binding("ctrl+q", "quit", "Quit", priority=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*EVERYWHERE]
 
     def __init__(
         self,
@@ -112,11 +98,14 @@ class ChatApp(App[None]):
         session: Session | None = None,
         choose: bool = False,
         trouble: str = "",
+        keys: Keys = UNCHANGED,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self.register_theme(DARK)
         self.theme = DARK.name
+        self.keys = keys
+        self.set_keymap(keys.changed)
         self.chat = Chat(backend, settings, load_sent=load_sent, clock=clock)
         self._backend = backend
         self._past = PromptHistory(history)
@@ -220,7 +209,7 @@ class ChatApp(App[None]):
         self.waiting.until = f"sent when {until}"
         self.waiting.texts = tuple(chat.queue)
         self.prompt.waiting = bool(chat.queue)
-        self.prompt.tell_state(*hints(chat, self.grid.focused_index, self._editing.what))
+        self.prompt.tell_state(*hints(chat, self.grid.focused_index, self.keys, self._editing.what))
 
     # What the user does.
 
@@ -353,7 +342,11 @@ class ChatApp(App[None]):
         self.transcript.add_notice(text, "warning")
 
     def action_sessions(self) -> None:
-        if len(self.screen_stack) == 1:
+        from chat_tui.screens.sessions import SessionsScreen
+
+        if isinstance(self.screen, SessionsScreen):
+            self.screen.dismiss(None)
+        elif len(self.screen_stack) == 1:
             self.keeping.pick()
 
     def action_undo(self) -> None:
@@ -456,7 +449,7 @@ class ChatApp(App[None]):
             self.copy_to_clipboard(selected)
             self.answer.tell("Copied.", "info")
         else:
-            self.answer.tell("Ctrl+Q quits.", "info")
+            self.answer.tell(f"{self.keys.first('chat.quit')} quits.", "info")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Tab goes its usual way on the screens that lie over the chat."""
@@ -480,23 +473,20 @@ class ChatApp(App[None]):
         else:
             there.focus()
 
-    def action_help(self) -> None:
-        from chat_tui.screens.help import HelpScreen, Section, command_rows, rows_of
+    def nodes(self, screen: Screen[object]) -> Mapping[str, DOMNode]:
+        """What acts on a screen, by its class; the App only in the chat."""
+        over = [] if screen is not self.main else [self]
+        return {type(node).__name__: node for node in (*over, screen, *screen.query("*"))}
 
-        if isinstance(self.screen, HelpScreen):
-            return
+    def action_help(self) -> None:
+        from chat_tui.screens.help import HelpScreen, command_rows
+
         # What lies over the chat has keys of its own.
-        own: list[Section] = getattr(self.screen, "help_sections", list)()
-        if own:
-            self.push_screen(HelpScreen(own))
-            return
-        sections: Iterable[tuple[str, Sequence[tuple[str, str]]]] = (
-            ("Everywhere", rows_of(self.BINDINGS)),
-            ("In the prompt", rows_of(Prompt.BINDINGS)),
-            ("In the answers (Tab)", rows_of(CompareGrid.BINDINGS)),
-            ("Commands", command_rows()),
-        )
-        self.push_screen(HelpScreen(list(sections)))
+        sections = self.keys.sections(self.nodes(self.screen))
+        if self.screen is self.main:
+            sections.append(("Commands", command_rows()))
+        if sections:
+            self.push_screen(HelpScreen(sections))
 
     def _ask_about(self, overflow: effects.Overflow) -> None:
         from chat_tui.screens.overflow import OverflowScreen

@@ -16,7 +16,7 @@ from chat_tui.effects import Cleared, Picked, Returned
 from chat_tui.tree import Answer, Beginning, Turn
 from engine.messages import NO_ID, Cancel, Died, Score
 
-GROWING = "The answers are still growing: Esc stops them."
+GROWING = "The answers are still growing; stop them first."
 
 
 class Chat(Asking):

@@ -110,6 +110,7 @@ class Command:
         values: arguments worth offering.
         show: the current value in words.
         optional: it can be given without its argument.
+        key: the action in the table of keys that does the same (`chat_tui/keys.py`).
     """
 
     name: str
@@ -120,6 +121,7 @@ class Command:
     values: tuple[str, ...] = ()
     show: Callable[[Settings], str] | None = None
     optional: bool = False
+    key: str = ""
 
     @property
     def usage(self) -> str:
@@ -129,10 +131,17 @@ class Command:
 
 COMMANDS: tuple[Command, ...] = (
     Command("new", "", "start a new conversation"),
-    Command("undo", "", "take the last pick back, pick another"),
-    Command("more", "N", "more answers beside these", _samples, optional=True),
-    Command("edit", "N", "edit the last message, or the N-th", _number, optional=True),
-    Command("continue", "", "continue a stopped or cut answer"),
+    Command("undo", "", "take the last pick back, pick another", key="answers.undo"),
+    Command("more", "N", "more answers beside these", _samples, optional=True, key="answers.more"),
+    Command(
+        "edit",
+        "N",
+        "edit the last message, or the N-th",
+        _number,
+        optional=True,
+        key="answers.edit",
+    ),
+    Command("continue", "", "continue a stopped or cut answer", key="answers.continue"),
     Command(
         "samples",
         "N",
@@ -222,8 +231,8 @@ COMMANDS: tuple[Command, ...] = (
         "write the whole tree to a file",
         values=("md ", "json ", "jsonl ", "dpo ", "kto ", "html "),
     ),
-    Command("help", "", "keys and commands"),
-    Command("quit", "", "leave"),
+    Command("help", "", "keys and commands", key="chat.help"),
+    Command("quit", "", "leave", key="chat.quit"),
 )
 
 BY_NAME = {command.name: command for command in COMMANDS}
@@ -295,7 +304,7 @@ def _unknown(name: str) -> str:
     shown = name.split("\n")[0]
     shown = shown if len(shown) <= 24 else shown[:23] + "…"
     near = difflib.get_close_matches(name.lower(), BY_NAME, n=1, cutoff=0.5)
-    hint = f"did you mean /{near[0]}?" if near else "F1 lists them."
+    hint = f"did you mean /{near[0]}?" if near else "/help lists them."
     return f"There is no /{shown}: {hint} A message that begins with / is written with //."
 
 

@@ -1,17 +1,18 @@
 """What the frame of the prompt says, so that nothing has to be remembered or guessed.
 
-`hints(chat, focused)` is a function of the state alone; `Prompt.tell_state` shows as much of it as
-there is room for.
+`hints(chat, focused, keys)` is a function of the state alone; `Prompt.tell_state` shows as much of
+it as there is room for.
 """
 
 from __future__ import annotations
 
 from chat_tui.chat import Chat
 from chat_tui.commands import show_temperatures, show_top_ks
+from chat_tui.keys import Keys
 from chat_tui.settings import show_top_k
 
 
-def hints(chat: Chat, focused: int, editing: str = "") -> tuple[str, list[str]]:
+def hints(chat: Chat, focused: int, keys: Keys, editing: str = "") -> tuple[str, list[str]]:
     """How answers are sampled, for the upper edge; and what the keys do now, the first first.
 
     `editing` says what the prompt holds, where that is no new message.
@@ -24,14 +25,17 @@ def hints(chat: Chat, focused: int, editing: str = "") -> tuple[str, list[str]]:
     if settings.seed is not None:
         title += f" · seed {settings.seed}"
     turn = chat.turn
+    send, stop = keys.first("prompt.send"), keys.first("chat.stop")
     if chat.hangs:
-        return title, ["Esc ends the engine, which does not answer"]
+        return title, [f"{stop} ends the engine, which does not answer"]
     if editing:
-        return f"editing {editing} · {title}", ["Enter asks it beside the old one", "Esc leaves it"]
+        asks = f"{send} asks it beside the old one"
+        return f"editing {editing} · {title}", [asks, f"{stop} leaves it"]
     if turn is None or not turn.started:
-        return title, ["Enter sends", "Ctrl+J new line", "F1 help"]
-    picks = f"Alt+1–{min(turn.samples, 9)} picks"
+        newline, help = keys.first("prompt.newline"), keys.first("chat.help")
+        return title, [f"{send} sends", f"{newline} new line", f"{help} help"]
+    picks = f"{keys.span('chat.pick', min(turn.samples, 9))} picks"
     if turn.picked is None:
-        stops = ["Esc stops"] if chat.running else []
-        return title, [f"Enter continues with answer {focused + 1}", picks, *stops]
-    return title, ["Esc stops", "Enter queues"]
+        stops = [f"{stop} stops"] if chat.running else []
+        return title, [f"{send} continues with answer {focused + 1}", picks, *stops]
+    return title, [f"{stop} stops", f"{send} queues"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from textwrap import wrap
 from typing import ClassVar
 
@@ -10,48 +10,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.keys import format_key
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from chat_tui.commands import COMMANDS
-
-Section = tuple[str, Sequence[tuple[str, str]]]
+from chat_tui.keys import Section
 
 WIDTH = 78
-
-_NAMES = {
-    "enter": "Enter",
-    "pageup": "PgUp",
-    "pagedown": "PgDn",
-    "escape": "Esc",
-}
-
-
-def key_name(key: str) -> str:
-    """A key as it is printed on the keyboard: `ctrl+j` is Ctrl+J."""
-    *modifiers, last = key.split("+")
-    shown = _NAMES.get(last) or (format_key(last).capitalize() if len(last) > 1 else last)
-    if modifiers:
-        shown = shown[0].upper() + shown[1:]
-    return "+".join([*(modifier.capitalize() for modifier in modifiers), shown])
-
-
-def rows_of(bindings: Iterable[BindingType]) -> list[tuple[str, str]]:
-    """Keys and what they do; the nine bindings of a numbered key become one row."""
-    rows: list[tuple[str, str]] = []
-    for binding in bindings:
-        if not isinstance(binding, Binding) or not binding.description:
-            continue
-        keys = [key_name(key) for key in binding.key.split(",")]
-        if keys[0].endswith(tuple("23456789")) and rows and not keys[0].startswith("F"):
-            continue
-        name = ", ".join(keys)
-        if name.endswith("1") and not name.startswith("F"):
-            rows.append((name + "…9", binding.description.replace(" 1", " 1 to 9")))
-        else:
-            rows.append((name, binding.description))
-    return rows
 
 
 def command_rows() -> list[tuple[str, str]]:
@@ -64,7 +29,8 @@ class HelpScreen(ModalScreen[None]):
     """Sections of two columns, scrolled with the usual keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f1,q,enter", "dismiss", "Close"),
+        Binding("escape,q,enter", "dismiss", "Close"),
+        Binding("f1", "dismiss", "Close", id="chat.help"),
         Binding("up,k", "scroll(-1)", show=False),
         Binding("down,j", "scroll(1)", show=False),
     ]

@@ -1,54 +1,84 @@
-"""Ctrl+P: the slash commands and the App's own keys, found by a few letters of what they do.
+"""Ctrl+P: every action of the screen that is seen, with its key, found by a few letters of it.
 
-A command that takes an argument is put into the prompt, ready for it; everything else runs.
+In the chat these are the slash commands and what the keys do; a command that takes an argument is
+put into the prompt, ready for it. What only moves about is left to the keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.binding import Binding
 from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+from textual.dom import DOMNode
 
 from chat_tui.commands import COMMANDS
+from chat_tui.keys import BINDINGS, PLACES, Keys, number_of
 
 if TYPE_CHECKING:
     from chat_tui.app import ChatApp
 
-_ELSEWHERE = ("command_palette", "help", "quit", "tab(1)")
-"""Actions that are left out: the palette itself, what a slash command does as well, and Tab."""
+_ANYWHERE = ("chat.help", "chat.quit")
+"""What can be done on other screens than the chat as well."""
+
+
+class Entry(NamedTuple):
+    """A line of the palette."""
+
+    title: str
+    what: str
+    key: str
+    run: Callable[[], object]
+
+    def shown(self, title: Content) -> Content:
+        return Content.assemble(title, "  ", (self.key, "$text-accent")) if self.key else title
 
 
 class PaletteCommands(Provider):
     """What the palette offers."""
 
-    def _entries(self) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    def entries(self) -> Iterator[Entry]:
         app: ChatApp = self.app  # type: ignore[assignment]
-        for command in COMMANDS:
-            yield command.usage, command.summary, partial(app.start_command, command)
-        for binding in app.BINDINGS:
-            if (
-                isinstance(binding, Binding)
-                and binding.description
-                and binding.action not in _ELSEWHERE
-                and not binding.action.startswith("pick")
-            ):
-                action = partial(app.run_action, binding.action)
-                yield binding.description, "", action
-        for index in range(app.chat.turn.samples if app.chat.turn is not None else 0):
-            yield f"Pick answer {index + 1}", "", partial(app.action_pick, index)
-        yield "Theme", "choose the colours", app.action_change_theme
-        yield "Screenshot", "save the screen as SVG", app.action_screenshot
+        chat = self.screen is app.main
+        told: set[str | None] = {"chat.palette"}
+        for command in COMMANDS if chat else ():
+            key = self._key(command.key) if command.key else ""
+            yield Entry(command.usage, command.summary, key, partial(app.start_command, command))
+            told.add(command.key)
+        nodes = app.nodes(self.screen)
+        answers = app.chat.turn.samples if app.chat.turn is not None else 0
+        for place in PLACES:
+            for binding in place.bindings if place.node in nodes else ():
+                there = number_of(binding) <= answers
+                if there and binding.show and binding.id not in told:
+                    yield self._entry(binding, nodes[place.node])
+                told.add(binding.id)
+        for action in _ANYWHERE if not chat else ():
+            yield self._entry(BINDINGS[action], app)
+        yield Entry("Theme", "choose the colours", "", app.action_change_theme)
+        yield Entry("Screenshot", "save the screen as SVG", "", app.action_screenshot)
+
+    def _entry(self, binding: Binding, node: DOMNode) -> Entry:
+        run = partial(self.app.run_action, binding.action, node)
+        return Entry(binding.description, "", self._key(binding.id or ""), run)
+
+    def _key(self, action: str) -> str:
+        key = Keys.of(self.app).first(action)
+        # In the prompt it would be typed.
+        return f"{key} in the answers" if action.startswith("answers.") else key
 
     async def discover(self) -> Hits:
-        for title, what, run in self._entries():
-            yield DiscoveryHit(title, run, help=what or None)
+        for entry in self.entries():
+            title = entry.shown(Content(entry.title))
+            yield DiscoveryHit(title, entry.run, text=entry.title, help=entry.what or None)
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
-        for title, what, run in self._entries():
-            score = matcher.match(f"{title} {what}")
+        for entry in self.entries():
+            score = matcher.match(f"{entry.title} {entry.what} {entry.key}")
             if score > 0:
-                yield Hit(score, matcher.highlight(title), run, text=title, help=what or None)
+                title = entry.shown(matcher.highlight(entry.title))
+                yield Hit(score, title, entry.run, text=entry.title, help=entry.what or None)

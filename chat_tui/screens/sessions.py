@@ -12,31 +12,25 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from chat_tui.keys import SESSIONS, Keys
 from chat_tui.rendering.sanitise import sanitise
 from chat_tui.store import Store, StoreError, Summary
 
 _LATER = 0.12
 """Seconds without a key after which the search runs."""
-_HINT = "Enter opens · ↓ to the list, there d deletes, u brings back · Esc closes"
 
 
 class SessionsScreen(ModalScreen[int | None]):
     """A search, the list of what it found, and a preview."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,ctrl+o", "dismiss(None)", "Close", priority=True),
-        Binding("down", "list", "To the list", show=False),
-        Binding("up", "search", "To the search", show=False),
-        Binding("d,delete", "delete", "Delete; asks once"),
-        Binding("u", "undelete", "Bring back what was deleted last"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*SESSIONS]
 
     DEFAULT_CSS = """
     SessionsScreen {
@@ -70,13 +64,22 @@ class SessionsScreen(ModalScreen[int | None]):
     def compose(self) -> ComposeResult:
         with Vertical() as box:
             box.border_title = "Sessions"
-            box.border_subtitle = _HINT
+            box.border_subtitle = self._hint()
             yield Input(placeholder="search in titles, messages and answers")
             with Horizontal():
                 yield OptionList()
                 with VerticalScroll(can_focus=False):
                     yield Static(id="preview", markup=False)
             yield Static(id="ask", markup=False)
+
+    def _hint(self) -> str:
+        return (
+            f"Enter opens · {self._key('list')} to the list, there {self._key('delete')} deletes, "
+            f"{self._key('undelete')} brings back · {self._key('close')} closes"
+        )
+
+    def _key(self, action: str) -> str:
+        return Keys.of(self.app).first(f"sessions.{action}")
 
     def on_mount(self) -> None:
         self.search, self.list = self.query_one(Input), self.query_one(OptionList)
@@ -166,7 +169,7 @@ class SessionsScreen(ModalScreen[int | None]):
         else:
             self._change(lambda: self._store.delete(summary.id))
             self._deleted.append(summary.id)
-            self._say("Deleted; u brings it back until the program ends.")
+            self._say(f"Deleted; {self._key('undelete')} brings it back until the program ends.")
 
     def action_undelete(self) -> None:
         if not self._deleted:
@@ -188,7 +191,8 @@ class SessionsScreen(ModalScreen[int | None]):
 
     def _ask(self, number: int | None) -> None:
         self._asked = number
-        self._say("" if number is None else f"Delete session {number}? d again deletes it.")
+        again = f"{self._key('delete')} again deletes it."
+        self._say("" if number is None else f"Delete session {number}? {again}")
 
     def _say(self, text: str) -> None:
         self.query_one("#ask", Static).update(Content(sanitise(text)))

@@ -14,16 +14,16 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input
 
+from chat_tui.keys import TOKEN_SCREEN, Keys
 from chat_tui.rendering import Palette
 from chat_tui.rendering.token_lines import name_of
 from chat_tui.scores import LEVELS, Scored, Surprise
-from chat_tui.screens.help import Section, rows_of
 from chat_tui.widgets.heading import Heading, key_line
 from chat_tui.widgets.token_panel import About, TokenPanel
 from chat_tui.widgets.tokens import TokenView
@@ -104,16 +104,7 @@ class TokenScreen(Screen[None]):
         place: int
         subject: Subject
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,i", "close", "Close"),
-        Binding("t", "type", "Fork with text of your own"),
-        Binding("p", "prompt", "The message, or the answer again"),
-        Binding("s", "score", "Ask the model for scores that are missing"),
-        Binding("d", "part", "Where the answers part"),
-        Binding("left_square_bracket,less_than_sign", "other(-1)", "The answer before"),
-        Binding("right_square_bracket,greater_than_sign", "other(1)", "The next answer"),
-        *(Binding(str(n), f"show({n - 1})", f"Answer {n}", show=False) for n in range(1, 10)),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*TOKEN_SCREEN]
 
     def __init__(
         self,
@@ -159,12 +150,6 @@ class TokenScreen(Screen[None]):
         self._show(self.shown, self._begin_at)
         self.set_interval(1 / _READS_PER_SECOND, self._read)
         self.app.theme_changed_signal.subscribe(self, lambda _: self._tell())
-
-    def help_sections(self) -> list[Section]:
-        return [
-            ("In the tokens", rows_of([*TokenView.BINDINGS, *self.BINDINGS])),
-            ("Among the alternatives (Enter)", rows_of(TokenPanel.BINDINGS)),
-        ]
 
     def scored(self, place: int, problem: str = "") -> None:
         """The scores that were asked for can be read now; or there are none, and why."""
@@ -250,21 +235,31 @@ class TokenScreen(Screen[None]):
         self.heading.content = left + Text(" " * max(gap, 0)) + legend
 
     def _tell_keys(self) -> None:
-        palette = Palette.of(self.app)
+        palette, keys = Palette.of(self.app), Keys.of(self.app)
         if self.panel.has_focus:
-            keys = [("↑↓", "choose"), ("Enter", "fork"), ("Esc", "back")]
+            told = [
+                (keys.first("alternatives.up", "alternatives.down"), "choose"),
+                (keys.first("alternatives.fork"), "fork"),
+                (keys.first("alternatives.leave"), "back"),
+            ]
         else:
-            keys = [("←→↑↓", "move"), ("n N", "surprising"), ("Enter", "alternatives")]
+            told = [
+                (keys.first("tokens.left", "tokens.right", "tokens.up", "tokens.down"), "move"),
+                (keys.first("tokens.next-surprise", "tokens.previous-surprise"), "surprising"),
+                (keys.first("tokens.alternatives"), "alternatives"),
+            ]
             if self.subject.answer is not None:
-                keys.append(("t", "own text"))
+                told.append((keys.first("tokens.type"), "own text"))
             if len(self.subjects) > self._answers:
-                keys.append(("p", "answer" if self.shown >= self._answers else "message"))
+                other = "answer" if self.shown >= self._answers else "message"
+                told.append((keys.first("tokens.prompt"), other))
             if self._answers > 1:
-                keys += [(f"1–{min(self._answers, 9)}", "other answers"), ("d", "parting")]
+                told.append((keys.span("tokens.answer", min(self._answers, 9)), "other answers"))
+                told.append((keys.first("tokens.part"), "parting"))
             if self._lacks_scores:
-                keys.insert(2, ("s", "score it"))
-            keys.append(("Esc", "closes"))
-        self.keys.content = key_line(keys, self.size.width - 2, palette)
+                told.insert(2, (keys.first("tokens.score"), "score it"))
+            told.append((keys.first("tokens.close"), "closes"))
+        self.keys.content = key_line(told, self.size.width - 2, palette)
 
     # What the user does
 

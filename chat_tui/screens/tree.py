@@ -13,14 +13,14 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
 from textual.message import Message
 from textual.screen import Screen
 
 from chat_tui.branches import outline
+from chat_tui.keys import TREE_SCREEN, Keys
 from chat_tui.rendering import Palette
-from chat_tui.screens.help import Section, rows_of
 from chat_tui.tree import Answer, Pick, Tree, Turn
 from chat_tui.widgets.heading import Heading, key_line
 from chat_tui.widgets.lines_view import LinesView
@@ -31,13 +31,13 @@ from chat_tui.widgets.transcript import User, draw
 WIDE = 110  # cells from which the preview stands beside the tree
 _READS_PER_SECOND = 3
 _KEYS = (
-    ("↑↓", "move"),
-    ("←→", "fold"),
-    ("Enter", "go there"),
-    ("i", "tokens"),
-    ("-", "fold all"),
-    ("+", "unfold all"),
-    ("Esc", "closes"),
+    (("tree.up", "tree.down"), "move"),
+    (("tree.outwards", "tree.inwards"), "fold"),
+    (("tree.go",), "go there"),
+    (("tree.tokens",), "tokens"),
+    (("tree.fold-all",), "fold all"),
+    (("tree.unfold-all",), "unfold all"),
+    (("tree.close",), "closes"),
 )
 
 
@@ -85,12 +85,7 @@ class TreeScreen(Screen[None]):
         turn: Turn
         answer: Answer
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "dismiss", "Close"),
-        Binding("i", "inspect", "The tokens of this answer"),
-        Binding("minus", "fold_all(True)", "Fold everything"),
-        Binding("plus", "fold_all(False)", "Unfold everything"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*TREE_SCREEN]
 
     def __init__(
         self, tree: Tree, path: Sequence[Pick], here: tuple[int, int] | None = None
@@ -121,9 +116,6 @@ class TreeScreen(Screen[None]):
         self.set_interval(1 / _READS_PER_SECOND, self._read)
         self.app.theme_changed_signal.subscribe(self, lambda _: self._tell())
 
-    def help_sections(self) -> list[Section]:
-        return [("In the tree", rows_of([*OutlineView.BINDINGS, *self.BINDINGS]))]
-
     def _show(self, key: tuple[int, int] | None = None) -> None:
         self._counts = len(self.conversation.turns), len(self.conversation.answers)
         self.view.show(outline(self.conversation, self.picks, self.folded), key)
@@ -152,7 +144,9 @@ class TreeScreen(Screen[None]):
                 palette.muted,
             ),
         )
-        self.keys.content = key_line(_KEYS, self.size.width - 2, palette)
+        keys = Keys.of(self.app)
+        told = [(keys.first(*actions), does) for actions, does in _KEYS]
+        self.keys.content = key_line(told, self.size.width - 2, palette)
         self._previewed = None
         self._preview()
 

@@ -19,17 +19,17 @@ from typing import ClassVar, TypeAlias
 
 from textual.actions import SkipAction
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.layout import Layout
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from chat_tui.keys import ANSWERS, BRANCHING
 from chat_tui.rendering import warm_up
 from chat_tui.scores import parting
 from chat_tui.tree import Answer
-from chat_tui.widgets.keys import BRANCHING
 from chat_tui.widgets.pane import Pane
 from chat_tui.widgets.strip import StateStrip
 from chat_tui.widgets.tiles import Plan, Tiles, neighbour, plan
@@ -58,17 +58,7 @@ class CompareGrid(Widget):
 
         index: int
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(str(n), f"pick({n - 1})", f"Pick answer {n}", show=False) for n in range(1, 10)),
-        Binding("enter", "pick_current", "Pick the focused answer"),
-        Binding("left,h", "move('left')", "Answer to the left", show=False),
-        Binding("right,l", "move('right')", "Answer to the right", show=False),
-        Binding("up,k", "move('up')", "Answer above, else scroll", show=False),
-        Binding("down,j", "move('down')", "Answer below, else scroll", show=False),
-        Binding("z", "zoom", "Zoom the focused answer, or all again"),
-        Binding("d", "part", "Mark where the answers part, or no longer"),
-        *BRANCHING,
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*ANSWERS, *BRANCHING]
 
     zoomed: reactive[bool] = reactive(False)
     parting: reactive[bool] = reactive(False)

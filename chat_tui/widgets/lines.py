@@ -12,6 +12,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
+from chat_tui.keys import Keys
 from chat_tui.rendering.sanitise import sanitise
 from engine.messages import Loading
 
@@ -71,7 +72,7 @@ class Waiting(Widget):
             return Content("")
         first = Content.styled(" ".join(sanitise(self.texts[0]).split()), "$foreground 90%")
         more = f" and {len(self.texts) - 1} more" if len(self.texts) > 1 else ""
-        back = " · ↑ takes it back"
+        back = f" · {Keys.of(self.app).first('prompt.older')} takes it back"
         head = Content.styled("queued  ", "$warning")
         # What does not fit goes in this order: until when, then the end of the message.
         for tail in (f"{more} · {self.until}{back}", more + back):

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
+from chat_tui.keys import SCROLLING
 from chat_tui.rendering.wrap import Line
 from chat_tui.widgets.quiet_scroll import QuietScroll
 
@@ -31,14 +32,7 @@ LONGEST_LINE = 100
 class LinesView(QuietScroll, inherit_bindings=False):
     """Lines of cells that grow at their end."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("pageup", "page_up", "Scroll up a page", show=False),
-        Binding("pagedown", "page_down", "Scroll down a page", show=False),
-        Binding("home", "scroll_home", "Scroll to the start", show=False),
-        Binding("end", "scroll_end", "Scroll to the end and follow it", show=False),
-        Binding("shift+up", "scroll_up", "Scroll up a line", show=False),
-        Binding("shift+down", "scroll_down", "Scroll down a line", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*SCROLLING]
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)

@@ -16,11 +16,12 @@ from typing import ClassVar
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 from textual.strip import Strip
 
 from chat_tui.branches import Row
+from chat_tui.keys import OUTLINE
 from chat_tui.rendering import Palette, sanitise
 from chat_tui.rendering.wrap import Run
 from chat_tui.scores import Surprise, scored
@@ -47,18 +48,7 @@ class OutlineView(CursorView, inherit_bindings=False):
         row: Row
         folded: bool
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "A line up"),
-        Binding("down,j", "move(1)", "A line down"),
-        Binding("pageup", "page(-1)", "A page up"),
-        Binding("pagedown", "page(1)", "A page down"),
-        Binding("home,g", "edge(0)", "The first line"),
-        Binding("end,G", "edge(-1)", "The last line"),
-        Binding("left,h", "outwards", "Fold, or to the line that this one follows"),
-        Binding("right,l", "inwards", "Unfold, or to the first line under this one"),
-        Binding("space", "fold", "Fold or unfold"),
-        Binding("enter", "choose", "Go there"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*OUTLINE]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)

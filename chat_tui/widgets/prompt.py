@@ -9,8 +9,9 @@ slash commands while one is being typed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from textual import events
@@ -22,6 +23,7 @@ from textual.widgets import TextArea
 
 from chat_tui.commands import Choice
 from chat_tui.history import PromptHistory
+from chat_tui.keys import PROMPT, Keys
 from chat_tui.widgets.completions import Completions
 from chat_tui.widgets.text_box import TextBox
 
@@ -29,16 +31,7 @@ from chat_tui.widgets.text_box import TextBox
 class Prompt(TextBox):
     """A multi-line input that sends on Enter."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "submit", "Send"),
-        Binding("shift+enter,ctrl+j,alt+enter", "newline", "New line"),
-        Binding("ctrl+r", "reveal", "Show a folded paste in full"),
-        Binding("up", "up", "Older prompt", show=False),
-        Binding("down", "down", "Newer prompt", show=False),
-        Binding("pageup", "page(-1)", "Scroll the answers up", show=False),
-        Binding("pagedown", "page(1)", "Scroll the answers down", show=False),
-        Binding("escape", "close_list", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*PROMPT]
 
     DEFAULT_CSS = """
     Prompt {
@@ -100,6 +93,10 @@ class Prompt(TextBox):
         self._offered = ""
         self._state: tuple[str, Sequence[str]] = ("", ("",))
         self._shown: tuple[str, str, int] = ("", "", 0)
+
+    @cached_property
+    def _bound(self) -> Mapping[str, Sequence[Binding]]:
+        return Keys.of(self.app).bound(TextArea.BINDINGS, PROMPT)
 
     def replace_text(self, text: str) -> None:
         super().replace_text(text)
@@ -202,7 +199,7 @@ class Prompt(TextBox):
     async def _on_key(self, event: events.Key) -> None:
         # Textual runs bindings when the key has come back to the App. By then this box has taken
         # whatever was typed behind it: a newline would land in the wrong place. So they run here.
-        for binding in self._bindings.key_to_bindings.get(event.key, ()):
+        for binding in self._bound.get(event.key, ()):
             if await self.app.run_action(binding.action, self):
                 event.stop()
                 event.prevent_default()

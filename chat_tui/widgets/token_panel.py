@@ -16,13 +16,14 @@ from typing import ClassVar
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.events import Click
 from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 from textual.widget import Widget
 
+from chat_tui.keys import ALTERNATIVES
 from chat_tui.rendering import Palette
 from chat_tui.rendering.token_lines import name_of
 from chat_tui.rendering.wrap import Run, wrap
@@ -179,14 +180,7 @@ class TokenPanel(Widget, can_focus=True):
     class Left(Message):
         """Back to the text."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "choose(-1)", "The likelier alternative"),
-        Binding("down,j", "choose(1)", "The less likely one"),
-        Binding("home", "choose(-99)", "The likeliest", show=False),
-        Binding("end", "choose(99)", "The last", show=False),
-        Binding("enter", "fork", "Fork: new answers that go on from it"),
-        Binding("escape,tab,shift+tab,left,h", "leave", "Back to the text"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*ALTERNATIVES]
 
     about: reactive[About | None] = reactive(None)
     choice: reactive[int | None] = reactive(None)

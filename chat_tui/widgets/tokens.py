@@ -16,11 +16,12 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.events import Click
 from textual.message import Message
 from textual.strip import Strip
 
+from chat_tui.keys import TOKEN_VIEW
 from chat_tui.rendering import Palette
 from chat_tui.rendering.token_lines import Kind, Span, TokenLines
 from chat_tui.scores import Scored, is_known, level, surprising
@@ -38,21 +39,7 @@ class TokenView(CursorView, inherit_bindings=False):
 
         index: int
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "step(-1)", "The token before"),
-        Binding("right,l", "step(1)", "The token behind"),
-        Binding("up,k", "line(-1)", "A line up"),
-        Binding("down,j", "line(1)", "A line down"),
-        Binding("home", "edge('home')", "The start of the line"),
-        Binding("end", "edge('end')", "The end of the line"),
-        Binding("ctrl+home,g", "edge('first')", "The first token"),
-        Binding("ctrl+end,G", "edge('last')", "The last token; goes on with it while it grows"),
-        Binding("pageup", "page(-1)", "A page up"),
-        Binding("pagedown", "page(1)", "A page down"),
-        Binding("n", "surprise(1)", "The next surprising token"),
-        Binding("N,shift+n", "surprise(-1)", "The surprising token before"),
-        Binding("enter,tab", "choose", "Its alternatives"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*TOKEN_VIEW]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)

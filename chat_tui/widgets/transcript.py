@@ -17,12 +17,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.timer import Timer
 
+from chat_tui.keys import BRANCHING, TRANSCRIPT
 from chat_tui.rendering import Flow, Palette, sanitise
 from chat_tui.rendering.wrap import Line, wrap
-from chat_tui.widgets.keys import BRANCHING
 from chat_tui.widgets.lines_view import LinesView
 from engine.messages import ToolCall
 
@@ -87,11 +87,7 @@ class Transcript(LinesView):
     Transcript { padding: 0 0 0 1; }
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll_up", "Scroll up a line", show=False),
-        Binding("down,j", "scroll_down", "Scroll down a line", show=False),
-        *BRANCHING,
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*TRANSCRIPT, *BRANCHING]
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)

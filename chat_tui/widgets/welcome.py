@@ -6,10 +6,10 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from chat_tui.keys import Keys
 from chat_tui.rendering.sanitise import sanitise
 from engine.messages import ModelInfo
 
-_KEYS = (("Enter", "sends"), ("Alt+1…9", "picks"), ("F1", "help"), ("/", "commands"))
 _GAP = "   "
 
 
@@ -40,8 +40,15 @@ class Welcome(Widget):
 
     def _keys(self) -> list[Content]:
         """In one line, or in as many as it takes."""
+        keys = Keys.of(self.app)
+        told = (
+            (keys.first("prompt.send"), "sends"),
+            (keys.span("chat.pick", 9), "picks"),
+            (keys.first("chat.help"), "help"),
+            ("/", "commands"),
+        )
         lines = [Content("")]
-        for key, does in _KEYS:
+        for key, does in told:
             item = Content.assemble((key, "$foreground"), f" {does}")
             wider = lines[-1] + Content(_GAP) + item if lines[-1].plain else item
             if wider.cell_length <= max(self.content_size.width, 12):

@@ -11,6 +11,7 @@ from textual import events
 from textual.pilot import Pilot
 
 from chat_tui.app import ChatApp
+from chat_tui.keys import UNCHANGED, Keys
 from chat_tui.settings import Settings
 from tests.chat_tui.fakes import FakeBackend
 
@@ -76,9 +77,10 @@ async def running(
     ready: bool = True,
     history: Path | None = None,
     keep: Path | None = None,
+    keys: Keys = UNCHANGED,
 ) -> AsyncIterator[Running]:
     backend = FakeBackend()
-    app = ChatApp(settings or Settings(), backend, history=history, keep=keep)
+    app = ChatApp(settings or Settings(), backend, history=history, keep=keep, keys=keys)
     async with app.run_test(size=size) as pilot:
         run = Running(app, backend, pilot)
         if ready:

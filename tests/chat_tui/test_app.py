@@ -215,7 +215,7 @@ async def test_f1_shows_the_keys_from_the_bindings_and_escape_closes_it() -> Non
         screen = run.app.screen
         assert isinstance(screen, HelpScreen)
         shown = str(screen.content())
-        for expected in ("Alt+1…9", "Ctrl+J", "/samples N", "Esc"):
+        for expected in ("Alt+1–9", "Ctrl+J", "/samples N", "Esc"):
             assert expected in shown
         await run.press("escape")
         assert run.app.screen is run.app.main

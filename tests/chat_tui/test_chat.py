@@ -54,7 +54,7 @@ def test_undo_takes_an_early_pick_back_while_the_row_still_grows(talk: Talk) -> 
     talk.backend.step("a", "b")
     talk.drain()
     talk.chat.undo()
-    assert talk.told == "The answers are still growing: Esc stops them."
+    assert talk.told == "The answers are still growing; stop them first."
     talk.chat.pick(1)
     talk.chat.undo()
     talk.drain()
