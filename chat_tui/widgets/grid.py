@@ -34,7 +34,6 @@ from chat_tui.widgets.pane import Pane
 from chat_tui.widgets.strip import StateStrip
 from chat_tui.widgets.tiles import Plan, Tiles, neighbour, plan
 
-
 Turn: TypeAlias = "tuple[int, int]"
 """(i, n): of every n panes the one at place i."""
 
