@@ -12,24 +12,58 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, cast
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 from chat_tui import __version__, commands
-from chat_tui.bench import bench
 from chat_tui.commands import BadValueError, show_temperatures, show_top_ks
-from chat_tui.models import models
-from chat_tui.sessions_cli import export, import_, sessions
 from chat_tui.settings import MAX_SAMPLES, Settings
-from chat_tui.stats import stats
 
 if TYPE_CHECKING:
     from chat_tui.backends.base import WaitingBackend
     from chat_tui.session import Session
 
+COMMANDS = {
+    "bench": "chat_tui.bench:bench",
+    "models": "chat_tui.models:models",
+    "sessions": "chat_tui.sessions_cli:sessions",
+    "export": "chat_tui.sessions_cli:export",
+    "stats": "chat_tui.stats:stats",
+    "import": "chat_tui.sessions_cli:import_",
+}
+"""What stands behind `chat-tui`, and where: a function, or a Typer with commands of its own."""
+
+
+class Commands(TyperGroup):
+    """Imports a command when it is asked for: the first frame has no time for what it does not
+    show."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
+
+    def get_command(self, ctx: object, cmd_name: str) -> TyperCommand | TyperGroup | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name].split(":")
+        found = getattr(import_module(module), name)
+        if not isinstance(found, typer.Typer):
+            alone = typer.Typer(add_completion=False)
+            alone.command(cmd_name)(found)
+            found = alone
+        command = get_command(found)
+        assert isinstance(command, (TyperCommand, TyperGroup))
+        command.name = cmd_name
+        return command
+
+
 app = typer.Typer(
     name="chat-tui",
+    cls=Commands,
     help="Chat with small language models: ask once, see N answers side by side, pick one, go on.",
     epilog="In a pipe, or with -p, it answers once: text to stdout, everything else to stderr.",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -37,13 +71,6 @@ app = typer.Typer(
     no_args_is_help=False,
     pretty_exceptions_enable=False,
 )
-
-app.command()(bench)
-app.add_typer(models)
-app.add_typer(sessions)
-app.command()(export)
-app.command()(stats)
-app.command("import")(import_)
 
 T = TypeVar("T")
 
