@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from rich.cells import cell_len, split_graphemes
 from rich.segment import Segment
@@ -30,7 +31,12 @@ _CJK = (
     "\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff"
     "\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff"
 )
-_UNIT = re.compile(f" +|[{_OPENING}]*[{_CJK}][{_CLOSING}]*|[^ {_CJK}]+[{_CLOSING}]*")
+
+
+@cache
+def _unit() -> re.Pattern[str]:
+    """What stays together; compiled when the first long line is broken, after the first frame."""
+    return re.compile(f" +|[{_OPENING}]*[{_CJK}][{_CLOSING}]*|[^ {_CJK}]+[{_CLOSING}]*")
 
 
 @dataclass(slots=True)
@@ -91,7 +97,7 @@ def breaks(line: str, width: int) -> list[Slice]:
         return [(0, len(line))]
     slices: list[Slice] = []
     start = end = used = 0  # the slice being filled, without its trailing spaces; its cells with
-    for unit in _UNIT.finditer(line):
+    for unit in _unit().finditer(line):
         text = unit.group()
         size = cell_len(text)
         if text[0] == " ":
