@@ -53,6 +53,7 @@ from engine.messages import Stepped
 if TYPE_CHECKING:
     from textual.command import Provider
 
+    from chat_tui.screens.sessions import SessionsScreen
     from chat_tui.screens.tokens import TokenScreen
     from chat_tui.screens.tree import TreeScreen
 
@@ -257,6 +258,8 @@ class ChatApp(App[None]):
                 self.exit()
             case "save":
                 return self._save(argument)
+            case "rename":
+                return self.keeping.rename(argument)
             case "export":
                 return self.keeping.export(argument)
             case "undo":
@@ -345,9 +348,13 @@ class ChatApp(App[None]):
         from chat_tui.screens.sessions import SessionsScreen
 
         if isinstance(self.screen, SessionsScreen):
-            self.screen.dismiss(None)
-        elif len(self.screen_stack) == 1:
+            self.screen.action_close()
+        elif not self.screen.is_modal:
+            self.close_screens()
             self.keeping.pick()
+
+    def on_sessions_screen_renamed(self, message: SessionsScreen.Renamed) -> None:
+        self.keeping.renamed(message.number, message.title)
 
     def action_undo(self) -> None:
         inside = self.transcript.has_focus
@@ -407,6 +414,8 @@ class ChatApp(App[None]):
     def action_tree(self) -> None:
         from chat_tui.screens.tree import TreeScreen
 
+        if self.screen.is_modal:  # a question has to be answered first
+            return
         again = isinstance(self.screen, TreeScreen)
         self.close_screens()
         if not again:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from chat_tui.path_choices import paths
 from chat_tui.settings import MAX_SAMPLES, Settings
 
 
@@ -111,6 +112,7 @@ class Command:
         show: the current value in words.
         optional: it can be given without its argument.
         key: the action in the table of keys that does the same (`chat_tui/keys.py`).
+        writes: its argument ends with the path of a new file.
     """
 
     name: str
@@ -122,6 +124,7 @@ class Command:
     show: Callable[[Settings], str] | None = None
     optional: bool = False
     key: str = ""
+    writes: bool = False
 
     @property
     def usage(self) -> str:
@@ -224,12 +227,14 @@ COMMANDS: tuple[Command, ...] = (
         ("off",),
         show=lambda now: now.server or "off: this machine answers",
     ),
-    Command("save", "PATH", "write the conversation with its token ids as JSON"),
+    Command("rename", "NAME", "give this conversation another name"),
+    Command("save", "PATH", "write the conversation with its token ids as JSON", writes=True),
     Command(
         "export",
         "FORMAT PATH",
         "write the whole tree to a file",
         values=("md ", "json ", "jsonl ", "dpo ", "kto ", "html "),
+        writes=True,
     ),
     Command("help", "", "keys and commands", key="chat.help"),
     Command("quit", "", "leave", key="chat.quit"),
@@ -346,11 +351,28 @@ def complete(
     found = BY_NAME.get(name.lower())
     if found is None or not found.argument:
         return []
+    if found.writes:
+        kind = next((value for value in found.values if argument.startswith(value)), "")
+        if kind or not found.values:
+            return _files(f"/{found.name} {kind}", argument.removeprefix(kind))
     values = models() if found.name == "model" else found.values
     return [
-        Choice(f"/{found.name} {value}", value, "", final=True)
+        Choice(f"/{found.name} {value}", value, "", final=not value.endswith(" "))
         for value in values
         if value.startswith(argument.lower()) and value != argument
+    ]
+
+
+def _files(lead: str, typed: str) -> list[Choice]:
+    """Where a new file could go: folders, and the names that are taken."""
+    return [
+        Choice(
+            lead + path.text,
+            path.text,
+            "" if path.is_folder else "exists already",
+            final=not path.is_folder,
+        )
+        for path in paths(typed)
     ]
 
 

@@ -75,6 +75,30 @@ class Keeping:
 
         self._app.push_screen(SessionsScreen(store, current, self._deleted), chosen)
 
+    def rename(self, title: str) -> bool:
+        """`/rename TITLE`: this conversation. False: it was not."""
+        if self._recorder is None:
+            self._app.answer.tell(OFF, "info")
+            return False
+        self.flush()
+        title = " ".join(title.split())
+        session = self._recorder.session
+        try:
+            if session.id is not None:
+                with Store.open(self.path) as store:
+                    store.rename(session.id, title)
+        except StoreError as error:
+            self._app.answer.tell(str(error), "warning")
+            return False
+        session.title = title
+        self._app.answer.tell(f"This conversation is now called {title}", "info")
+        return True
+
+    def renamed(self, number: int, title: str) -> None:
+        """It was, in the list of sessions."""
+        if self.session is not None and self.session.id == number:
+            self.session.title = title
+
     def load(self, number: int) -> None:
         store = self.store()
         if store is None:

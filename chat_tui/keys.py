@@ -212,9 +212,10 @@ TREE_SCREEN = (
 )
 
 SESSIONS = (
-    Binding("escape", "dismiss(None)", "Close", id="sessions.close", priority=True),
+    Binding("escape", "close", "Close", id="sessions.close", priority=True),
     Binding("down", "list", "To the list", id="sessions.list", show=False),
     Binding("up", "search", "To the search", id="sessions.search", show=False),
+    Binding("r", "rename", "Give it another name", id="sessions.rename"),
     Binding("d,delete", "delete", "Delete; asks once", id="sessions.delete"),
     Binding("u", "undelete", "Bring back what was deleted last", id="sessions.undelete"),
 )

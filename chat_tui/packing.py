@@ -10,11 +10,13 @@ format is flat arrays, little-endian; nothing in it can be anything but numbers 
 
 from __future__ import annotations
 
+import sqlite3
 import struct
 import sys
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import overload
 
 from engine.messages import Alternative, TokenScore
@@ -107,7 +109,11 @@ class StoredScores(Sequence[TokenScore | None]):
 
     def _all(self) -> list[TokenScore | None]:
         if self._scores is None:
-            found = [score for chunk in self._read() for score in unpack_scores(chunk)]
+            found: list[TokenScore | None] = []
+            # What cannot be read any more (a damaged file) is not known: the answer still is.
+            with suppress(sqlite3.Error, zlib.error, struct.error, ValueError, IndexError):
+                for chunk in self._read():
+                    found += unpack_scores(chunk)
             missing = self._length - len(found)
             self._scores = [*found[: self._length], *[None] * missing]
         return self._scores

@@ -57,8 +57,16 @@ class Summary:
     found: str = ""
 
 
+@contextmanager
+def _in_words() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(f"The saved sessions cannot be used: {_reason(error)}.") from error
+
+
 class Store:
-    """An open database."""
+    """An open database. Whatever goes wrong with it is a `StoreError`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -113,10 +121,12 @@ class Store:
 
     # Reading.
 
+    @_in_words()
     def sessions(self) -> list[Summary]:
         """All sessions, the one that was changed last first."""
         return self._summaries(_THERE, ())
 
+    @_in_words()
     def last(self) -> int | None:
         """The conversation that was changed last; no session in which prompts were rated."""
         query = (
@@ -126,11 +136,13 @@ class Store:
         row = self.connection.execute(query).fetchone()
         return None if row is None else int(row[0])
 
+    @_in_words()
     def rated(self, file: Path) -> list[int]:
         """The sessions in which a file's prompts were rated, the first one first."""
         query = f"SELECT id FROM sessions WHERE {_THERE} AND rated = ? ORDER BY id"
         return [number for (number,) in self.connection.execute(query, (str(file.resolve()),))]
 
+    @_in_words()
     def judged(self, sessions: Sequence[int] | None = None) -> list[Turn]:
         """The turns of these sessions, or of all, of whose answers something was said. The answers
         have no tokens: only what they say and how they came about.
@@ -145,6 +157,7 @@ class Store:
         wanted = known if sessions is None else dict.fromkeys(sessions)
         return [turn for number in wanted for turn in read_judged(self.connection, number)]
 
+    @_in_words()
     def load(self, number: int) -> Session:
         """A whole session.
 
@@ -160,25 +173,32 @@ class Store:
             raise _absent(number)
         title, created, updated, head, shown, revision, rated = row
         tree = Tree()
-        answers = read_answers(self.connection, number)
-        for turn in read_turns(self.connection, number):
-            turn.answers = answers.get(turn.id, [])
-            tree.put(turn)
-        conversation = Conversation(tree, tree.answers.get(head))
+        try:
+            answers = read_answers(self.connection, number)
+            for turn in read_turns(self.connection, number):
+                turn.answers = answers.get(turn.id, [])
+                tree.put(turn)
+            conversation = Conversation(tree, tree.answers.get(head))
+        except (ValueError, TypeError, KeyError) as error:
+            raise StoreError(f"Session {number} is damaged: {error}.") from error
         return Session(
             number, title, created, updated, conversation, tree.turns.get(shown), revision, rated
         )
 
-    def preview(self, number: int, turns: int = 6) -> list[tuple[str, str]]:
-        """The first messages of a session and the beginnings of the answers that were picked."""
+    @_in_words()
+    def preview(self, number: int, turns: int = 6) -> list[tuple[str, str | None, int]]:
+        """The first messages of a session, the beginning of the answer that was picked of each
+        (None: of none), and how many there were."""
         query = """
-            SELECT user, coalesce(substr(answers.text, 1, 400), '')
+            SELECT user, substr(answers.text, 1, 400),
+                (SELECT count(*) FROM answers WHERE session = turns.session AND turn = turns.id)
             FROM turns LEFT JOIN answers
                 ON answers.session = turns.session AND answers.id = turns.picked
             WHERE turns.session = ? ORDER BY turns.id LIMIT ?
         """
         return self.connection.execute(query, (number, turns)).fetchall()
 
+    @_in_words()
     def search(self, words: str, limit: int = 50) -> list[Summary]:
         """Sessions in whose title, messages or answers all of `words` stand, best first; `found` is
         the place."""
@@ -267,11 +287,13 @@ class Store:
     def undelete(self, number: int) -> None:
         self._change("UPDATE sessions SET deleted = NULL WHERE id = ?", number)
 
+    @_in_words()
     def _change(self, statement: str, *values: object) -> None:
         with self.writing() as connection:
             if connection.execute(statement, values).rowcount == 0:
                 raise _absent(values[-1])
 
+    @_in_words()
     def purge(self, numbers: Sequence[int]) -> None:
         """Remove deleted sessions for good: these, and those that were left over."""
         marks = ",".join("?" * len(numbers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -145,3 +146,31 @@ def test_some_commands_can_be_given_without_their_number() -> None:
     assert interpret("/more 3") == Act(BY_NAME["more"], "3")
     assert interpret("/more 0") == Complaint("/more takes a whole number from 1 to 32.")
     assert interpret("/edit two") == Complaint("/edit takes a whole number from 1.")
+
+
+@pytest.mark.parametrize("command", ["/save", "/export dpo"])
+def test_paths_are_completed_folders_first(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my notes").mkdir()
+    (tmp_path / "my notes" / "old.json").touch()
+    for name in ("many.json", ".hidden", "other"):
+        (tmp_path / name).touch()
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def offered(typed: str) -> list[tuple[str, str, bool]]:
+        return [
+            (choice.line, choice.summary, choice.final)
+            for choice in complete(f"{command} {typed}", Settings())
+        ]
+
+    assert offered("~/m") == [
+        (f"{command} ~/my notes/", "", False),
+        (f"{command} ~/many.json", "exists already", True),
+    ]
+    assert [line for line, _, _ in offered(f"{tmp_path}/my notes/")] == [
+        f"{command} {tmp_path}/my notes/old.json"
+    ]
+    assert [line for line, _, _ in offered("~/.")] == [f"{command} ~/.hidden"]
+    assert offered("~/none/") == []
+    assert offered("~nobody\0/") == []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,9 @@ from chat_tui.store import Store
 from chat_tui.widgets import pane
 from engine.messages import Failed, Score, Scored, Stepped
 from tests.chat_tui.fakes import FakeBackend
+from tests.chat_tui.pictures import SIZES, Clock, Snap, by_size, pictures
 from tests.chat_tui.running import Running, running
 from tests.chat_tui.scored import answer_of, score_of
-from tests.chat_tui.test_snapshots import Clock
 
 APPLES = (
     ["There", " are", " 96", " apples", "."],
@@ -306,15 +305,8 @@ async def test_f1_tells_the_keys_of_what_is_looked_at() -> None:
             assert run.app.screen is run.app.main
 
 
-Snap = Callable[..., bool]
-
-
-@pytest.mark.skipif(
-    version("textual") != "8.2.8", reason="the pictures were taken with Textual 8.2.8"
-)
-@pytest.mark.parametrize(
-    "size", [(80, 24), (120, 40), (220, 60)], ids=lambda size: f"{size[0]}x{size[1]}"
-)
+@pictures
+@pytest.mark.parametrize("size", SIZES, ids=by_size)
 def test_how_parting_looks(
     snap_compare: Snap, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from importlib.metadata import version
 
 import pytest
 from textual.pilot import Pilot
@@ -14,21 +12,12 @@ from chat_tui.settings import Settings
 from chat_tui.widgets import pane
 from engine.messages import Died, Overflowed, ToolCall
 from tests.chat_tui.fakes import FakeBackend
+from tests.chat_tui.pictures import SIZES, Clock, Snap, by_size, pictures
 from tests.chat_tui.running import Running
 
-pytestmark = pytest.mark.skipif(
-    version("textual") != "8.2.8", reason="the pictures were taken with Textual 8.2.8"
-)
+pytestmark = pictures
 
-Snap = Callable[..., bool]
 Play = Callable[[Running], Awaitable[None]]
-SIZES = [(80, 24), (120, 40), (220, 60)]
-
-
-def by_size(size: tuple[int, int]) -> str:
-    return f"{size[0]}x{size[1]}"
-
-
 ANSWERS = (
     "Twelve boxes of seven apples are <<12*7=84>> apples.\n\nWith the 12 on the table there are "
     "**96** in all.",
@@ -38,16 +27,6 @@ ANSWERS = (
     "96.",
 )
 CALL = ToolCall(33, 44, "12*7", "84", True)
-
-
-@dataclass
-class Clock:
-    """Stands in for `time` in a pane, so that its rates are the same each time."""
-
-    now: float = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @pytest.fixture

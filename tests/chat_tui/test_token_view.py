@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 
 import pytest
 from rich.cells import cell_len
@@ -18,6 +17,7 @@ from chat_tui.theme import DARK
 from chat_tui.tree import Answer
 from chat_tui.widgets.token_panel import FACTS, About, alternatives, figures, percent
 from engine.messages import NO_ID
+from tests.chat_tui.pictures import SIZES, Snap, by_size, pictures
 from tests.chat_tui.scored import answer_of, id_of
 
 SKY = [
@@ -318,12 +318,6 @@ def test_probabilities_can_be_read(logprob: float, shown: str) -> None:
     assert percent(logprob) == shown
 
 
-Snap = Callable[..., bool]
-snapshots = pytest.mark.skipif(
-    version("textual") != "8.2.8", reason="the pictures were taken with Textual 8.2.8"
-)
-
-
 def picture(
     snap: Snap, size: tuple[int, int], *keys: str, theme: str = "", scores: bool = True
 ) -> None:
@@ -341,37 +335,34 @@ def picture(
     assert snap(app, terminal_size=size, run_before=before)
 
 
-SIZES = [(80, 24), (120, 40), (220, 60)]
-
-
-@snapshots
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pictures
+@pytest.mark.parametrize("size", SIZES, ids=by_size)
 def test_how_it_looks(snap_compare: Snap, size: tuple[int, int]) -> None:
     picture(snap_compare, size, "n", "n")
 
 
-@snapshots
+@pictures
 @pytest.mark.parametrize("theme", ["textual-light", "ansi-dark"])
 def test_how_it_looks_in_other_colours(snap_compare: Snap, theme: str) -> None:
     picture(snap_compare, (100, 30), "n", theme=theme)
 
 
-@snapshots
+@pictures
 def test_how_it_looks_without_colours(snap_compare: Snap, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     picture(snap_compare, (80, 24), "n")
 
 
-@snapshots
+@pictures
 def test_choosing_an_alternative(snap_compare: Snap) -> None:
     picture(snap_compare, (80, 24), "n", "enter", "down")
 
 
-@snapshots
+@pictures
 def test_typing_own_text(snap_compare: Snap) -> None:
     picture(snap_compare, (80, 24), "n", "t", *"blue")
 
 
-@snapshots
+@pictures
 def test_an_answer_without_scores(snap_compare: Snap) -> None:
     picture(snap_compare, (80, 24), "right", scores=False)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
 
 import pytest
 from textual.app import App
@@ -14,6 +13,7 @@ from chat_tui.screens.tree import TreeScreen
 from chat_tui.theme import DARK
 from chat_tui.tree import Answer, Pick, Prompt, Tree, Turn
 from engine.messages import FinishReason
+from tests.chat_tui.pictures import SIZES, Snap, by_size, pictures
 from tests.chat_tui.scored import MODEL, answer_of
 
 
@@ -228,13 +228,9 @@ async def test_an_empty_tree() -> None:
     assert app.jumps == []
 
 
-@pytest.mark.skipif(
-    version("textual") != "8.2.8", reason="the pictures were taken with Textual 8.2.8"
-)
-@pytest.mark.parametrize(
-    "size", [(80, 24), (120, 40), (220, 60)], ids=lambda size: f"{size[0]}x{size[1]}"
-)
-def test_how_it_looks(snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
+@pictures
+@pytest.mark.parametrize("size", SIZES, ids=by_size)
+def test_how_it_looks(snap_compare: Snap, size: tuple[int, int]) -> None:
     async def before(pilot: Pilot[None]) -> None:
         await pilot.pause()
         await pilot.press("up", "up", "h", "g", "down")
