@@ -168,9 +168,11 @@ class Transcript(LinesView):
         self._drawn.clear()
         if not self._width:
             return
-        while len(self._drawn) < self.size.height and self._last < len(self.entries):
+        # Where the height is that of what is drawn, as much as there could be room for.
+        height = (self.app if self.styles.is_auto_height else self).size.height
+        while len(self._drawn) < height and self._last < len(self.entries):
             self._draw_below()
-        while len(self._drawn) < self.size.height and self._first > 0:
+        while len(self._drawn) < height and self._first > 0:
             self._draw_above()
         following = self.following
         self.show_lines(self._drawn)
