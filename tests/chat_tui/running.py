@@ -10,7 +10,7 @@ from pathlib import Path
 from textual import events
 from textual.pilot import Pilot
 
-from chat_tui.app import ChatApp
+from chat_tui.app import STATUS_EVERY, ChatApp
 from chat_tui.keys import UNCHANGED, Keys
 from chat_tui.settings import Settings
 from tests.chat_tui.fakes import FakeBackend
@@ -26,7 +26,8 @@ class Running:
 
     async def settle(self) -> None:
         """Let everything that was said or pressed take effect."""
-        self.app.drain()
+        for _ in range(STATUS_EVERY):  # figures are drawn with one in so many drains
+            self.app.drain()
         await self.pilot.pause()
 
     async def press(self, *keys: str) -> None:

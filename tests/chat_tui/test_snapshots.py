@@ -53,8 +53,7 @@ def check(
             backend.ready()
         await run.settle()
         await play(run)
-        for _ in range(3):  # figures are drawn with every third drain
-            await run.settle()
+        await run.settle()
 
     assert snap(app, terminal_size=size, run_before=before)
 
