@@ -3,10 +3,8 @@ implementations behind it.
 
 The signature and the meaning are those of the flash-attention library: layout (batch, time, heads,
 head_dim), keys and values appended in place at `cache_seqlens`, causal masking aligned to the
-bottom right, `window_size=(left, right)` with -1 for unlimited. FA3 runs where
-`flash_attn_interface` loads (Hopper), FA2 where `flash_attn` loads (Ampere and later), else
-PyTorch's SDPA: CPU, MPS, older CUDA. `select(device, dtype)` decides once and says why the faster
-ones do not run; the choice travels with the KV cache.
+bottom right, `window_size=(left, right)` with -1 for unlimited. `engine/flash.py` decides which of
+FA3, FA2 and PyTorch's SDPA runs; the choice travels with the KV cache.
 
 The SDPA path never copies keys or values for grouped-query attention. A single new token folds the
 query heads of a group into the time axis, (B, 1, Hkv*G, D) -> (B, Hkv, G, D); a longer chunk at
@@ -15,67 +13,16 @@ batch 1 gives the KV heads to the batch axis and broadcasts over the group with 
 
 from __future__ import annotations
 
-import functools
-import importlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.flash import AttentionBackend
+
 Window = tuple[int, int]
 UNLIMITED: Window = (-1, -1)
-
-
-@dataclass(frozen=True)
-class AttentionBackend:
-    """Which implementation runs (`name`), and why none of the faster ones does (`note`, empty for
-    FA3)."""
-
-    name: str
-    note: str = ""
-
-
-@functools.cache
-def _library(module: str) -> tuple[Callable[..., Tensor] | None, str]:
-    """`flash_attn_with_kvcache` out of `module`, or None and the reason."""
-    try:
-        function = importlib.import_module(module).flash_attn_with_kvcache
-    except ModuleNotFoundError:
-        return None, f"{module} is not installed"
-    except (
-        Exception
-    ) as error:  # a build for other hardware or another torch fails in many ways at import
-        return (
-            None,
-            f"{module} does not load: {str(error).splitlines()[0] if str(error) else error!r}",
-        )
-    return function, ""
-
-
-def select(device: torch.device, dtype: torch.dtype) -> AttentionBackend:
-    """The fastest implementation for tensors of `dtype` on `device`."""
-    if device.type != "cuda":
-        return AttentionBackend(
-            "sdpa", f"flash-attention needs an NVIDIA GPU, this is {device.type}"
-        )
-    if dtype not in (torch.float16, torch.bfloat16):
-        return AttentionBackend("sdpa", f"flash-attention needs 16-bit values, these are {dtype}")
-    major, minor = torch.cuda.get_device_capability(device)
-    reasons = []
-    for name, module, built_for, needs in (
-        ("fa3", "flash_attn_interface", major == 9, "Hopper (sm90)"),
-        ("fa2", "flash_attn", major >= 8, "Ampere (sm80) or later"),
-    ):
-        if not built_for:
-            reasons.append(f"{name} needs {needs}, this is sm{major}{minor}")
-            continue
-        function, reason = _library(module)
-        if function is not None:
-            return AttentionBackend(name, "; ".join(reasons))
-        reasons.append(f"no {name}: {reason}")
-    return AttentionBackend("sdpa", "; ".join(reasons))
 
 
 def flash_attn_with_kvcache(
@@ -91,6 +38,7 @@ def flash_attn_with_kvcache(
     softmax_scale: float | None = None,
     backend: AttentionBackend | None = None,
     lengths: Sequence[int] | None = None,
+    on_device: bool = False,
 ) -> Tensor:
     """Append `k` and `v` to the cache in place and attend `q` to all of it.
 
@@ -102,18 +50,17 @@ def flash_attn_with_kvcache(
         causal: query i of T sees keys up to length + T_new - T + i.
         window_size: (left, right) keys around a query's own position; -1 is unlimited.
         softmax_scale: D ** -0.5 when None.
-        backend: from `select`; SDPA when None.
+        backend: from `engine.flash.select`; SDPA when None.
         lengths: `cache_seqlens` as host integers where the caller has them; saves a device
             synchronisation.
+        on_device: read the lengths on the device alone, as a captured step must. SDPA then takes
+            single new tokens only, and attends to the whole cache behind a mask: what lies beyond
+            the lengths must be finite.
 
     Returns: (B, T, H, D).
     """
-    if backend is not None and backend.name != "sdpa":
-        module = "flash_attn_interface" if backend.name == "fa3" else "flash_attn"
-        function, reason = _library(module)
-        if function is None:
-            raise RuntimeError(reason)
-        out: Tensor = function(
+    if backend is not None and backend.function is not None:
+        return backend.function(
             q,
             k_cache,
             v_cache,
@@ -124,7 +71,13 @@ def flash_attn_with_kvcache(
             window_size=window_size,
             softmax_scale=softmax_scale,
         )
-        return out
+    if on_device:
+        assert k is not None, "a step appends"
+        assert v is not None
+        assert causal, "a step looks back"
+        return _attend_behind_mask(
+            q, k_cache, v_cache, k, v, cache_seqlens, window_size[0], softmax_scale
+        )
     host = list(lengths) if lengths is not None else cache_seqlens.tolist()
     together = len(set(host)) == 1
     new = 0
@@ -141,6 +94,38 @@ def flash_attn_with_kvcache(
     return torch.cat(
         [attend(q[row], k_cache[row], v_cache[row], at + new, *how) for row, at in _each(host)]
     )
+
+
+def _attend_behind_mask(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor,
+    v: Tensor,
+    seqlens: Tensor,
+    left: int,
+    softmax_scale: float | None,
+) -> Tensor:
+    """Append one key per row and attend to it and those before, by the same operations whatever the
+    lengths are: (B, 1, H, D) -> (B, 1, H, D)."""
+    batch, _, heads, dim = q.shape
+    seq, kv_heads = k_cache.shape[1:3]
+    at = seqlens.long()[:, None]
+    index = at[..., None, None].expand_as(k)
+    k_cache.scatter_(1, index, k)
+    v_cache.scatter_(1, index, v)
+    place = torch.arange(seq, device=q.device)
+    seen = place <= at
+    if left >= 0:
+        seen &= place >= at - left
+    out = F.scaled_dot_product_attention(
+        q.view(batch, kv_heads, heads // kv_heads, dim),
+        k_cache.transpose(1, 2),
+        v_cache.transpose(1, 2),
+        attn_mask=seen[:, None, None],
+        scale=softmax_scale,
+    )
+    return out.reshape(batch, 1, heads, dim)
 
 
 def _each(lengths: Sequence[int]) -> list[tuple[slice, int]]:

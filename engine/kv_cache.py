@@ -14,25 +14,28 @@ since.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from engine.attention import (
     UNLIMITED,
-    AttentionBackend,
     Window,
     attend_with_lse,
     flash_attn_with_kvcache,
     merge,
-    select,
 )
 from engine.errors import CacheMismatchError
+from engine.flash import AttentionBackend, select
 
 TAIL_BLOCK = 256
 """A tail grows by doubling from this many positions, so that a short answer does not reserve the
 whole context."""
+
+
+Positions: TypeAlias = "slice | Tensor"
+"""The same for all rows and known to the host, or (B, T) and known to the device alone."""
 
 
 class RowTail(NamedTuple):
@@ -64,6 +67,14 @@ class Cache(Protocol):
         """Per-row state that is not attention's, batch first: nanochat's `prev_embedding`."""
         ...
 
+    def remember(self, name: str, value: Tensor) -> None:
+        """Replace a state by a copy of `value`."""
+        ...
+
+    def positions(self, time: int) -> Positions:
+        """Where the next `time` tokens of each row stand."""
+        ...
+
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, window: Window = UNLIMITED
     ) -> Tensor:
@@ -89,14 +100,15 @@ class Cache(Protocol):
 
 
 def _room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """An uninitialised tensor (n_layers, batch, seq, n_kv_head, head_dim).
+    """A tensor (n_layers, batch, seq, n_kv_head, head_dim), on a CPU uninitialised: a GPU's kernels
+    may load what lies beyond a row's end and multiply it by 0.
 
     On a CPU the positions of one head lie side by side in memory, as it reads one head after the
     other: attention takes two thirds of the time after 2,048 tokens (9 heads on 3 of 64, bfloat16,
     CPU time of one row: 0.41 ms a layer for 0.61).
     """
     if device.type != "cpu":
-        return torch.empty(shape, dtype=dtype, device=device)
+        return torch.zeros(shape, dtype=dtype, device=device)
     n_layers, batch, seq, n_kv_head, head_dim = shape
     return torch.empty(n_layers, batch, n_kv_head, seq, head_dim, dtype=dtype).transpose(2, 3)
 
@@ -121,7 +133,7 @@ class KVCache:
         self.k = _room(shape, dtype, device)
         self.v = _room(shape, dtype, device)
         self.cache_seqlens = torch.zeros(batch, dtype=torch.int32, device=device)
-        self.backend = backend or select(device, dtype)
+        self.backend = backend or select(device, dtype, head_dim)
         self.state: dict[str, Tensor] = {}
         self._length = 0
 
@@ -137,6 +149,12 @@ class KVCache:
     @property
     def length(self) -> int:
         return self._length
+
+    def remember(self, name: str, value: Tensor) -> None:
+        self.state[name] = value.clone()
+
+    def positions(self, time: int) -> Positions:
+        return slice(self._length, self._length + time)
 
     def prefill(self, other: KVCache) -> None:
         """Copy the prompt that `other` holds at batch 1 (or at this batch) into every row of this
@@ -167,10 +185,8 @@ class KVCache:
         self.v[:, :, : other.length] = other.v[:, :, : other.length]
         self.cache_seqlens.fill_(other.length)
         self._length = other.length
-        self.state = {
-            name: value.expand(self.batch, *value.shape[1:]).clone()
-            for name, value in other.state.items()
-        }
+        for name, value in other.state.items():
+            self.remember(name, value.expand(self.batch, *value.shape[1:]))
 
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, window: Window = UNLIMITED
@@ -232,7 +248,8 @@ class KVCache:
         end = self._length + length
         self.k[:, 0, self._length : end] = tail.k[:, :length]
         self.v[:, 0, self._length : end] = tail.v[:, :length]
-        self.state = dict(tail.state)
+        for name, value in tail.state.items():
+            self.remember(name, value)
         self.advance(length)
 
 
@@ -288,6 +305,12 @@ class SharedPrefixCache:
     @property
     def state(self) -> dict[str, Tensor]:
         return self.tail.state
+
+    def remember(self, name: str, value: Tensor) -> None:
+        self.tail.remember(name, value)
+
+    def positions(self, time: int) -> Positions:
+        return slice(self.length, self.length + time)
 
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, window: Window = UNLIMITED

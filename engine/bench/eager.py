@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention import AttentionBackend, flash_attn_with_kvcache, select
+from engine.attention import flash_attn_with_kvcache
+from engine.flash import AttentionBackend, select
 from engine.messages import DEFAULT_TEMPERATURE, DEFAULT_TOP_K
 from engine.models.nanochat import VARIANTS, Config
 
@@ -56,7 +57,7 @@ class EagerNanochat:
         """`tensors` as `engine.models.nanochat.tensor_shapes` names them."""
         self.config, self.device, self.dtype = config, device, dtype
         self.weights = {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
-        self.backend: AttentionBackend = select(device, dtype)
+        self.backend: AttentionBackend = select(device, dtype, config.head_dim)
         channel = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device=device)
         position = torch.arange(config.sequence_len, dtype=torch.float32, device=device)
         angles = torch.outer(position, VARIANT.rotary_base ** (-channel / config.head_dim))

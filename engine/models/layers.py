@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.kv_cache import Positions
+
 INT4_ROWS = 20
 """All 120 products of SmolLM2-135M in turn, as a step runs them, each matrix cold in the cache
 (AVX-512, 2 threads), milliseconds in 4 bits and in bf16: 1 row 4 and 17, 8 rows 11 and 20, 16 rows
@@ -186,17 +188,20 @@ class Rotary:
             0, len(inverse_frequencies), dtype=torch.complex64, device=inverse_frequencies.device
         )
 
-    def table(self, start: int, time: int) -> Tensor:
-        """cis(angle) of positions start .. start + time, complex64 (time, 1, D / 2)."""
-        if start + time > len(self._table):
-            positions = torch.arange(
-                max(512, 2 * (start + time)),
-                dtype=torch.float32,
-                device=self.inverse_frequencies.device,
+    def table(self, positions: Positions) -> Tensor:
+        """cis(angle) of each position, complex64 (T, 1, D / 2) or (B, T, 1, D / 2)."""
+        if isinstance(positions, Tensor):
+            # Not looked up: a captured step would hold on to a table that another has replaced.
+            return self._turned(positions)[:, :, None]
+        if positions.stop > len(self._table):
+            self._table = self._turned(
+                torch.arange(max(512, 2 * positions.stop), device=self.inverse_frequencies.device)
             )
-            angles = torch.outer(positions, self.inverse_frequencies)
-            self._table = torch.polar(torch.full_like(angles, self.magnitude), angles)
-        return self._table[start : start + time, None]
+        return self._table[positions, None]
+
+    def _turned(self, positions: Tensor) -> Tensor:
+        angles = positions[..., None].float() * self.inverse_frequencies
+        return torch.polar(torch.full_like(angles, self.magnitude), angles)
 
     @staticmethod
     def apply(x: Tensor, table: Tensor) -> Tensor:

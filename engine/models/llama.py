@@ -20,7 +20,8 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention import UNLIMITED, AttentionBackend, Window, select
+from engine.attention import UNLIMITED, Window
+from engine.flash import AttentionBackend, select
 from engine.kv_cache import Cache, KVCache
 from engine.models.base import Shape
 from engine.models.layers import Linear, Rotary
@@ -99,7 +100,7 @@ class Llama:
         self.shape = weights.shape
         self.device = weights.embedding.device
         self.dtype = weights.embedding.dtype
-        self.backend: AttentionBackend = select(self.device, self.dtype)
+        self.backend: AttentionBackend = select(self.device, self.dtype, self.shape.head_dim)
         self.rotaries = [
             Rotary(frequencies, magnitude)
             for frequencies, magnitude in zip(weights.frequencies, weights.magnitudes, strict=True)
@@ -127,7 +128,8 @@ class Llama:
         x = F.embedding(ids, weights.embedding)
         if weights.embedding_scale != 1:
             x = x * weights.embedding_scale
-        tables = [rotary.table(cache.length, time) for rotary in self.rotaries]
+        positions = cache.positions(time)
+        tables = [rotary.table(positions) for rotary in self.rotaries]
         for layer, block in enumerate(weights.blocks):
             h = F.rms_norm(x, width, block.attention_norm, eps)
             heads = block.qkv(h).view(batch, time, -1, shape.head_dim)

@@ -26,8 +26,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention import UNLIMITED, Window, select
-from engine.kv_cache import Cache, KVCache
+from engine.attention import UNLIMITED, Window
+from engine.flash import select
+from engine.kv_cache import Cache, KVCache, Positions
 from engine.models.base import Shape
 
 EPS = torch.finfo(torch.float32).eps
@@ -235,7 +236,7 @@ class NanochatModel:
             context=config.sequence_len,
         )
         self._parameters = sum(tensors[name].numel() for name in tensor_shapes(config, variant))
-        self._backend = select(self.device, dtype)
+        self._backend = select(self.device, dtype, config.head_dim)
 
         def take(name: str) -> Tensor:
             return tensors[name].to(self.device, dtype)
@@ -316,7 +317,7 @@ class NanochatModel:
         Returns float32 logits, (B, vocab_size) of the last position, or (B, T, vocab_size) of all.
         """
         time = ids.size(1)
-        rotary = self._rotary(cache.length, time)
+        rotary = self._rotary(cache.positions(time))
         x = _norm(F.embedding(ids, self._embedding))
         if self._smear_gate is not None:
             x = self._smear(x, self._smear_gate, cache)
@@ -369,14 +370,17 @@ class NanochatModel:
         y = cache.attend(index, qk[:, :, :heads], qk[:, :, heads:], v, layer.window)
         return F.linear(y.reshape(batch, time, width), layer.attn_out)
 
-    def _rotary(self, start: int, time: int) -> tuple[Tensor, Tensor]:
-        """(cos, sin), each (T, 1, D) in float32, for positions from `start` on.
+    def _rotary(self, positions: Positions) -> tuple[Tensor, Tensor]:
+        """(cos, sin), each (T, 1, D) or (B, T, 1, D) in float32.
 
         For halves (a, b) of a head, x * cos + roll(x, D / 2) * sin with cos repeated and
         sin = (sin, -sin) is (a cos + b sin, b cos - a sin): a rotation by minus the angle.
         """
-        positions = torch.arange(start, start + time, dtype=torch.float32, device=self.device)
-        angles = positions[:, None, None] * self._frequencies
+        if isinstance(positions, slice):
+            positions = torch.arange(
+                positions.start, positions.stop, dtype=torch.float32, device=self.device
+            )
+        angles = positions[..., None, None].float() * self._frequencies
         cos, sin = angles.cos(), angles.sin()
         return torch.cat((cos, cos), -1), torch.cat((sin, -sin), -1)
 
@@ -389,8 +393,8 @@ class NanochatModel:
         previous = cache.state.get(PREV_EMBEDDING)
         if previous is None:
             previous = torch.zeros_like(x[:, :1])
-        cache.state[PREV_EMBEDDING] = x[:, -1:].clone()
         before = torch.cat((previous, x[:, :-1]), 1)
+        cache.remember(PREV_EMBEDDING, x[:, -1:])
         share = F.linear(x[..., :SMEAR_CHANNELS], gate).sigmoid()
         return torch.addcmul(x, before, share, value=self._smear_lambda)
 
@@ -404,7 +408,7 @@ class NanochatModel:
         ids = ids.long()
         previous = cache.state.get(PREV_TOKEN)
         before = torch.cat((ids[:, :1] if previous is None else previous, ids[:, :-1]), 1)
-        cache.state[PREV_TOKEN] = ids[:, -1:].clone()
+        cache.remember(PREV_TOKEN, ids[:, -1:])
         last = table.size(0) - 1
         rows = torch.bitwise_xor(36313 * ids, 27191 * before) % last
         if previous is None:

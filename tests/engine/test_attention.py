@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.attention import attend_with_lse, flash_attn_with_kvcache, merge, select
+from engine.attention import attend_with_lse, flash_attn_with_kvcache, merge
 
 
 def written_out(q: Tensor, k: Tensor, v: Tensor, window: tuple[int, int] = (-1, -1)) -> Tensor:
@@ -111,9 +111,3 @@ def test_merging_parts_is_attending_to_the_whole():
     parts = [attend_with_lse(q, k[:, :, a:b], v[:, :, a:b], None) for a, b in cuts]
     outs, lses = (torch.stack(column) for column in zip(*parts, strict=True))
     torch.testing.assert_close(merge(outs, lses), whole, atol=1e-6, rtol=0)
-
-
-def test_says_why_nothing_faster_runs():
-    backend = select(torch.device("cpu"), torch.bfloat16)
-    assert backend.name == "sdpa"
-    assert "NVIDIA GPU" in backend.note

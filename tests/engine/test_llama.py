@@ -146,7 +146,7 @@ def test_pairing_up_turns_halves_into_adjacent_pairs():
     """Turning (i, i + D/2) and then pairing up is pairing up and then turning (2i, 2i + 1)."""
     x = torch.randn(1, 3, 2, 8)
     rotary = Rotary(torch.tensor([1.0, 0.5, 0.25, 0.125]))
-    table = rotary.table(5, 3)
+    table = rotary.table(slice(5, 8))
     cos, sin = table.real, table.imag
     a, b = x.chunk(2, -1)
     halves = torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
