@@ -4,33 +4,49 @@ per token.
 The design is that of karpathy/nanochat's `engine.py`: the token column and the mask column of each
 step, a queue of forced tokens per row that is looked at before the sample. Added: finished rows
 leave the batch, rows can be cancelled between steps, each row has its own generator, a prefill in
-chunks.
+chunks. Where the ids come from is the decoder's business: a CPU samples one column after the other
+(`engine/decoding.py`), a GPU runs ahead of the host (`engine/pipelined.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
+from engine.capture import CudaGraphs
+from engine.decoding import Asked, Decoder, EagerDecoder, Samples
 from engine.errors import ContextOverflowError, EngineError
-from engine.kv_cache import Cache, KVCache, SharedPrefixCache
+from engine.graphs import DecodeGraphs
+from engine.kv_cache import KVCache
 from engine.load import LoadedModel
-from engine.messages import FinishReason, SamplingParams, TokenScore, ToolCall, per_row
+from engine.messages import (
+    FinishReason,
+    ModelInfo,
+    SamplingParams,
+    TokenScore,
+    ToolCall,
+    per_row,
+)
+from engine.pipelined import PipelinedDecoder
 from engine.reuse import Retained
 from engine.rows import Emitted, RowState
 from engine.sampling import Sampler, fresh_seed
-from engine.scoring import score
+from engine.scoring import measured, read
 from engine.tools import NoTools
 
 PREFILL_CHUNK = 512
 """Tokens between two looks at progress and cancellation: 0.2-0.4 s of a 135M model on two cores."""
 
-RESERVE = 512
-"""Positions that a cache starts with beyond the prompt; it grows when an answer outlives them."""
+GPU_PREFILL_CHUNK = 4096
+"""The same for a GPU, which shorter ones would leave idle."""
+
+Decoding: TypeAlias = Literal["eager", "pipelined", "graphs"]
+"""How steps are run: one after the other; launched ahead; or launched ahead as CUDA graphs."""
 
 
 @dataclass(frozen=True)
@@ -73,17 +89,28 @@ class Cancellation:
         return self.everything or row in self._rows
 
 
-class _Samples(Protocol):
-    def __call__(self, logits: Tensor, rows: Sequence[int]) -> list[int]: ...
-
-
 class Engine:
     """Generates with one loaded model."""
 
-    def __init__(self, loaded: LoadedModel) -> None:
+    def __init__(self, loaded: LoadedModel, decoding: Decoding | None = None) -> None:
+        """`decoding` None is what the model's device is best at: CUDA graphs on an NVIDIA GPU, else
+        one step after the other."""
         self.loaded = loaded
         self.model = loaded.model
+        device = loaded.model.device
+        self.decoding = decoding or ("graphs" if device.type == "cuda" else "eager")
+        self._capture = CudaGraphs(device) if self.decoding == "graphs" else None
+        self._graphs: DecodeGraphs | None = None
         self._retained = Retained()
+
+    @property
+    def info(self) -> ModelInfo:
+        """The model's, with what has been found out by running it."""
+        info, capture = self.loaded.info, self._capture
+        if capture is None or not capture.failure:
+            return info
+        notes = (info.backend_note, f"no CUDA graphs: {capture.failure}")
+        return replace(info, backend_note="; ".join(filter(None, notes)))
 
     def generate(
         self,
@@ -125,7 +152,6 @@ class Engine:
             return
         cancellation = cancellation or Cancellation()
         seed = fresh_seed() if params.seed is None else params.seed
-        sampler = self._sampler(params, seed, num_samples)
         dialect = self.loaded.tools if tools else NoTools()
         stop_tokens = self.loaded.chat_format.stop_tokens
         rows = [
@@ -135,52 +161,77 @@ class Engine:
         for row in rows:
             row.begin(tokens[len(tokens) - given :])
 
-        cache: Cache
         reused = self._retained.take(tokens, context) if reuse_cache else None
-        cache = prompt = reused or self.model.new_cache(1, min(context, len(tokens) + RESERVE))
-        logits = self._prefill(tokens, prompt, cancellation, on_prefill)
-        if logits is None:
-            for row in rows:
-                row.finish_reason = "cancelled"
-            yield _step({}, rows, num_samples)
-            return
-        if reuse_cache:
-            self._retained.begin(tokens, prompt)
-        if num_samples > 1:
-            cache = self._give_to_rows(prompt, num_samples)
-
-        active = rows
-        ended: list[RowState] = []
-        while active:
-            sampled = sampler(logits, [row.index for row in active])
-            emitted = {
-                row.index: row.push(token) for row, token in zip(active, sampled, strict=True)
-            }
-            for row in active:
-                if row.finish_reason is None:
-                    row.finish_reason = _limit_reached(row, params.max_tokens, len(tokens), context)
-            ended += [row for row in active if row.finish_reason]
-            scores = self._scores(logits, active, params, num_samples)
-            yield _step(emitted, ended, num_samples, scores)
-
-            ended = [
-                row for row in active if not row.finish_reason and cancellation.covers(row.index)
-            ]
-            for row in ended:
-                row.finish_reason = "cancelled"
+        with self._decoder(Asked(len(tokens), num_samples, params, seed)) as decoder:
+            prompt = decoder.prompt_cache(reused)
+            logits = self._prefill(tokens, prompt, cancellation, on_prefill)
+            if logits is None:
+                for row in rows:
+                    row.finish_reason = "cancelled"
+                yield _step({}, rows, num_samples)
+                return
             if reuse_cache:
-                for place, row in enumerate(active):
-                    if row.finish_reason:
-                        self._retained.keep(row, cache, place)
-            kept = [place for place, row in enumerate(active) if not row.finish_reason]
-            if kept and len(kept) < len(active):
-                cache.keep(kept)
-            active = [active[place] for place in kept]
-            if active:
-                cache.reserve(1, context)
-                logits = self._forward([[row.tokens[-1]] for row in active], cache)
-        if ended:
-            yield _step({}, ended, num_samples)
+                self._retained.begin(tokens, prompt)
+            decoder.begin(prompt, logits)
+
+            active = rows
+            ended: list[RowState] = []
+            most = min(context - len(tokens), params.max_tokens or context)
+            for count in range(1, most + 1):
+                column = decoder.column(active, last=count == most)
+                emitted = {
+                    row.index: row.push(token) for row, token in zip(active, column, strict=True)
+                }
+                if count == most:
+                    reason: FinishReason = "length" if count == params.max_tokens else "context"
+                    for row in active:
+                        row.finish_reason = row.finish_reason or reason
+                ended += [row for row in active if row.finish_reason]
+                scores = self._scores(decoder, active, params, num_samples)
+                yield _step(emitted, ended, num_samples, scores)
+
+                ended = [
+                    row
+                    for row in active
+                    if not row.finish_reason and cancellation.covers(row.index)
+                ]
+                for row in ended:
+                    row.finish_reason = "cancelled"
+                if reuse_cache:
+                    for place, row in enumerate(active):
+                        if row.finish_reason:
+                            self._retained.keep(row, decoder.tail_of(place, len(tokens)))
+                kept = [place for place, row in enumerate(active) if not row.finish_reason]
+                if not kept:
+                    break
+                if len(kept) < len(active):
+                    decoder.keep(kept)
+                active = [active[place] for place in kept]
+            if ended:
+                yield _step({}, ended, num_samples)
+
+    @contextmanager
+    def _decoder(self, asked: Asked) -> Iterator[Decoder]:
+        """How the rows of one ask get their ids. Raises EngineError where a GPU's memory does not
+        hold them."""
+        if self.decoding == "eager":
+            sampler = self._sampler(asked.params, asked.seed, asked.num_samples)
+            yield EagerDecoder(self.model, asked, sampler)
+            return
+        # Taken, so that another generator that runs meanwhile makes its own.
+        graphs, self._graphs = self._graphs, None
+        self._retained = Retained()  # what it held stands where this prompt will be
+        try:
+            graphs = graphs or DecodeGraphs(self.model, self._capture)
+            yield PipelinedDecoder(graphs, asked)
+        except torch.OutOfMemoryError:
+            graphs = None
+            raise EngineError(
+                f"The GPU has too little memory left for {asked.num_samples} samples of a prompt of"
+                f" {asked.prompt} tokens: ask for fewer, or begin a new conversation."
+            ) from None
+        finally:
+            self._graphs = graphs
 
     def _check(self, tokens: Sequence[int], num_samples: int, params: SamplingParams) -> None:
         shape = self.model.shape
@@ -199,7 +250,7 @@ class Engine:
         if params.max_tokens is not None and params.max_tokens < 0:
             raise EngineError(f"max-tokens is at least 0, not {params.max_tokens}.")
 
-    def _sampler(self, params: SamplingParams, seed: int, num_samples: int) -> _Samples:
+    def _sampler(self, params: SamplingParams, seed: int, num_samples: int) -> Samples:
         return Sampler(params, seed, num_samples)
 
     def _prefill(
@@ -215,29 +266,31 @@ class Engine:
         cache.reserve(len(tokens) - cache.length, self.model.shape.context)
         if on_prefill:
             on_prefill(cache.length, len(tokens))
-        for start in range(cache.length, len(tokens), PREFILL_CHUNK):
+        device = self.model.device
+        size = PREFILL_CHUNK if device.type == "cpu" else GPU_PREFILL_CHUNK
+        for start in range(cache.length, len(tokens), size):
             if cancellation.everything:
                 return None
-            chunk = list(tokens[start : start + PREFILL_CHUNK])
-            logits = self._forward([chunk], cache)
+            chunk = list(tokens[start : start + size])
+            logits = self._forward(chunk, cache)
+            if device.type == "cuda":  # which has only been told so far
+                torch.cuda.synchronize(device)
             if on_prefill:
                 on_prefill(start + len(chunk), len(tokens))
         return logits
 
-    @torch.inference_mode()
     def _scores(
-        self, logits: Tensor, active: list[RowState], params: SamplingParams, num_samples: int
+        self, decoder: Decoder, active: list[RowState], params: SamplingParams, num_samples: int
     ) -> tuple[TokenScore | None, ...]:
         """What the model thought of the tokens that the rows have just emitted."""
         if params.alternatives is None:
             return ()
         temperatures = per_row(params.temperatures, num_samples)
         top_ks = per_row(params.top_ks, num_samples)
-        scored = score(
-            logits,
+        scored = read(
+            decoder.measured(active),
             [row.tokens[-1] for row in active],
             self.loaded.tokenizer,
-            params.alternatives,
             temperatures=[temperatures[row.index] if row.masks[-1] else None for row in active],
             top_ks=[top_ks[row.index] for row in active],
         )
@@ -273,38 +326,14 @@ class Engine:
             logits = self.model.forward(ids, cache, all_positions=wanted < len(chunk))
             if wanted < len(chunk):
                 targets = tokens[begin + wanted + 1 : begin + len(chunk) + 1]
-                scores += score(
-                    logits[0, wanted:],
-                    targets,
-                    self.loaded.tokenizer,
-                    alternatives,
-                    temperatures=[temperature] * len(targets),
-                    top_ks=[top_k] * len(targets),
-                )
+                how = [temperature] * len(targets), [top_k] * len(targets)
+                cells = measured(logits[0, wanted:], targets, alternatives, *how)
+                scores += read(cells, targets, self.loaded.tokenizer, *how)
         return scores
 
-    def _give_to_rows(self, prompt: KVCache, num_samples: int) -> Cache:
-        """The prompt's KV state for all rows: shared on a CPU, where a copy costs more than it
-        saves; copied where memory is fast and the attention kernels want plain rows."""
-        if self.model.device.type == "cpu":
-            return SharedPrefixCache(prompt, num_samples)
-        cache = self.model.new_cache(num_samples, prompt.seq)
-        cache.prefill(prompt)
-        return cache
-
     @torch.inference_mode()
-    def _forward(self, ids: list[list[int]], cache: Cache) -> Tensor:
-        return self.model.forward(torch.tensor(ids, device=self.model.device), cache)
-
-
-def _limit_reached(
-    row: RowState, max_tokens: int | None, prompt_tokens: int, context: int
-) -> FinishReason | None:
-    if len(row.tokens) == max_tokens:
-        return "length"
-    if prompt_tokens + len(row.tokens) == context:
-        return "context"
-    return None
+    def _forward(self, ids: list[int], cache: KVCache) -> Tensor:
+        return self.model.forward(torch.tensor([ids], device=self.model.device), cache)
 
 
 def _step(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.kv_cache import Cache, KVCache, RowTail
+from engine.kv_cache import KVCache, RowTail
 from engine.rows import RowState
 
 
@@ -33,12 +33,10 @@ class Retained:
         """`prompt` has just been filled with `tokens`, at batch 1."""
         self._held = _Held(prompt, list(tokens), [])
 
-    def keep(self, row: RowState, cache: Cache, place: int) -> None:
-        """`row`, at `place` of `cache`, has ended: retain its tail. Its last token has never been
-        run."""
+    def keep(self, row: RowState, tail: RowTail) -> None:
+        """`row` has ended, with this behind the prompt. Its last token may never have been run."""
         if self._held:
-            tail = cache.tail_of(place, len(self._held.tokens))
-            self._held.rows.append((row.tokens[:-1], tail))
+            self._held.rows.append((row.tokens[: tail.length], tail))
 
     def take(self, tokens: Sequence[int], limit: int) -> KVCache | None:
         """A cache that holds the beginning of `tokens`, at least one position short of all of them,

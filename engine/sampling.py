@@ -2,13 +2,14 @@
 
 Each row draws one uniform number per step from its own generator and inverts the cumulative
 distribution at it, so all rows are sampled in one batched operation, and what a row draws depends
-on its seed and its step alone.
+on its seed and its step alone. Not on logits: it can be drawn on the host before a GPU wants it.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,13 +28,65 @@ def row_seed(seed: int, row: int) -> int:
     return seed + row
 
 
+def generators(seed: int, num_samples: int) -> list[random.Random]:
+    """What each row draws from."""
+    return [random.Random(row_seed(seed, row)) for row in range(num_samples)]
+
+
+class Kept(NamedTuple):
+    """How many of the likeliest tokens each row samples from."""
+
+    most: int
+    """In any row."""
+    of_row: Tensor | None
+    """int64 (B, 1); None where it is `most` in all."""
+
+    @classmethod
+    def of(cls, top_ks: Sequence[int | None], vocab_size: int, device: torch.device) -> Kept:
+        counts = [min(top_k or vocab_size, vocab_size) for top_k in top_ks]
+        if len(set(counts)) == 1:
+            return cls(counts[0], None)
+        return cls(max(counts), torch.tensor(counts, device=device)[:, None])
+
+    def cut(self, values: Tensor) -> Tensor:
+        """Drop what lies behind a row's last place from `values` (B or 1, most), likeliest
+        first."""
+        if self.of_row is None:
+            return values
+        behind = torch.arange(self.most, device=values.device) >= self.of_row
+        return values.masked_fill(behind, -torch.inf)
+
+
+def choose(logits: Tensor, temperatures: Tensor, draws: Tensor, kept: Kept) -> Tensor:
+    """Sample an id for each row, on the device of the logits and without waiting for it.
+
+    Args:
+        logits: (B or 1, vocab_size).
+        temperatures: (B, 1); 0 takes the likeliest.
+        draws: (B, 1), uniform from 0 to 1.
+
+    Returns: int64 (B,).
+    """
+    values, ranked = logits.topk(kept.most)
+    greedy = temperatures == 0
+    # The likeliest logit becomes 0 first: a tiny temperature then cannot overflow.
+    scaled = kept.cut((values - values[:, :1]) / temperatures.masked_fill(greedy, 1))
+    cumulative = scaled.double().softmax(-1).cumsum(-1)
+    below = (cumulative < draws * cumulative[:, -1:]).sum(-1, keepdim=True)
+    if kept.of_row is None:
+        place = below.clamp_max(kept.most - 1)
+    else:
+        place = below.minimum(kept.of_row - 1)
+    return ranked.expand(len(draws), -1).gather(1, place.masked_fill(greedy, 0))[:, 0]
+
+
 class Sampler:
     """Samples for the rows of one ask."""
 
     def __init__(self, params: SamplingParams, seed: int, num_samples: int) -> None:
         self.top_ks = per_row(params.top_ks, num_samples)
         self.temperatures = per_row(params.temperatures, num_samples)
-        self._generators = [random.Random(row_seed(seed, row)) for row in range(num_samples)]
+        self._generators = generators(seed, num_samples)
         self._greedy = not any(self.temperatures)
 
     def __call__(self, logits: Tensor, rows: Sequence[int]) -> list[int]:
@@ -41,26 +94,9 @@ class Sampler:
         if self._greedy:
             ids: list[int] = logits.argmax(-1).expand(len(rows)).tolist()
             return ids
-        vocab = logits.size(-1)
-        widths = [min(self.top_ks[row] or vocab, vocab) for row in rows]
-        values, ranked = logits.topk(max(widths))
+        kept = Kept.of([self.top_ks[row] for row in rows], logits.size(-1), logits.device)
         temperatures = torch.tensor([[self.temperatures[row]] for row in rows])
         draws = torch.tensor([[self._generators[row].random()] for row in rows])
         temperatures, draws = temperatures.to(logits.device), draws.to(logits.device)
-        greedy = temperatures == 0
-        # The likeliest logit becomes 0 first: a tiny temperature then cannot overflow.
-        scaled = (values - values[:, :1]) / temperatures.masked_fill(greedy, 1)
-        if len(set(widths)) > 1:
-            scaled = scaled.masked_fill(beyond(widths, scaled.device), -torch.inf)
-        cumulative = scaled.double().softmax(-1).cumsum(-1)
-        below = (cumulative < draws * cumulative[:, -1:]).sum(-1, keepdim=True)
-        last = torch.tensor([[width - 1] for width in widths], device=below.device)
-        place = below.minimum(last).masked_fill(greedy, 0)
-        chosen: list[int] = ranked.expand(len(rows), -1).gather(1, place).flatten().tolist()
+        chosen: list[int] = choose(logits, temperatures, draws, kept).tolist()
         return chosen
-
-
-def beyond(widths: Sequence[int], device: torch.device) -> Tensor:
-    """(len(widths), max(widths)): True from place `widths[row]` on, where a row's top-k ends."""
-    places = torch.arange(max(widths), device=device)
-    return places >= torch.tensor([[width] for width in widths], device=device)

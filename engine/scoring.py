@@ -3,78 +3,102 @@ there.
 
 Read off the logits that the step computed anyway; nothing is run a second time. Two distributions
 are told apart: the model's own, at temperature 1 before top-k, and the one that was sampled from.
+`measure` is the arithmetic, on the device of the logits, and `read` what the host makes of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from engine.messages import Alternative, TokenScore
-from engine.sampling import beyond
+from engine.sampling import Kept
 from engine.tokenizer import Tokenizer
 
 
-def score(
-    logits: Tensor,
-    tokens: Sequence[int],
-    tokenizer: Tokenizer,
-    alternatives: int,
-    *,
-    temperatures: Sequence[float | None] = (),
-    top_ks: Sequence[int | None] = (),
-) -> list[TokenScore]:
-    """Scores of `tokens`, one for each row of logits (len(tokens) or 1, vocab_size).
+def measure(
+    logits: Tensor, ids: Tensor, alternatives: int, scale: Tensor | None, kept: Kept | None
+) -> Tensor:
+    """What `read` wants to know of `ids` (B,), without waiting for the device.
 
-    `temperatures` are those that the rows were sampled at, None where the token was not sampled;
-    `top_ks` are the rows' too.
+    Args:
+        logits: float32 (B, vocab_size).
+        scale: (B, 1), the temperatures that rows were sampled at, 1 where they were not; None where
+            no row was sampled at one.
+        kept: of the sampling, with `scale`.
+
+    Returns: float64 (B, 4 + 2 * alternatives): the logarithm of the probability, and of that in the
+        distribution that was sampled from; entropy; rank; the alternatives' logarithms and ids.
     """
-    rows = len(tokens)
-    logits = logits.expand(rows, -1)
-    chosen = logits.gather(1, torch.tensor(tokens, device=logits.device)[:, None])
+    chosen = logits.gather(1, ids[:, None])
     total = logits.logsumexp(-1, keepdim=True)
     # H = -sum p log p = total - sum p * logit
-    entropy = total[:, 0] - ((logits - total).exp_() * logits).sum(-1)
-    rank = (logits > chosen).sum(-1)
+    entropy = total - ((logits - total).exp_() * logits).sum(-1, keepdim=True)
+    rank = (logits > chosen).sum(-1, keepdim=True)
     values, ranked = logits.topk(min(alternatives, logits.size(-1)))
-    vocab = logits.size(-1)
-    widths = [min(top_k or vocab, vocab) for top_k in top_ks] or [vocab] * rows
-    sampled = _sampled(logits, chosen, temperatures, widths) if any(temperatures) else None
+    drawn = torch.full_like(chosen, math.nan)
+    if scale is not None and kept is not None:
+        whole = kept.most == logits.size(-1) and kept.of_row is None
+        among = logits if whole else kept.cut(logits.topk(kept.most).values)
+        drawn = chosen / scale - (among / scale).logsumexp(-1, keepdim=True)
+    cells = (chosen - total, drawn, entropy, rank, values - total, ranked)
+    return torch.cat([cell.double() for cell in cells], 1)
 
-    def pieces(ids: Sequence[int], logprobs: Sequence[float]) -> tuple[Alternative, ...]:
-        return tuple(
-            Alternative(token, tokenizer.token_bytes(token), logprob)
-            for token, logprob in zip(ids, logprobs, strict=True)
-        )
 
+def measured(
+    logits: Tensor,
+    tokens: Sequence[int],
+    alternatives: int,
+    temperatures: Sequence[float | None],
+    top_ks: Sequence[int | None],
+) -> list[list[float]]:
+    """`measure` for a host that knows everything; logits (len(tokens) or 1, vocab_size)."""
+    device = logits.device
+    scale = kept = None
+    if any(temperatures):
+        scale = torch.tensor([[t or 1.0] for t in temperatures], device=device)
+        kept = Kept.of(top_ks, logits.size(-1), device)
+    ids = torch.tensor(tokens, device=device)
+    cells: list[list[float]] = measure(
+        logits.expand(len(tokens), -1), ids, alternatives, scale, kept
+    ).tolist()
+    return cells
+
+
+def read(
+    measured: Sequence[Sequence[float]],
+    tokens: Sequence[int],
+    tokenizer: Tokenizer,
+    temperatures: Sequence[float | None],
+    top_ks: Sequence[int | None],
+) -> list[TokenScore]:
+    """Scores out of the rows of `measure`, one for each of `tokens`. `temperatures` are those that
+    they were sampled at, None where one was not; `top_ks` are the rows' too."""
     out = []
-    columns = (chosen - total)[:, 0], entropy, rank, values - total, ranked
-    for row, (logprob, nats, place, logprobs, ids) in enumerate(
-        zip(*(column.tolist() for column in columns), strict=True)
+    for token, cells, temperature, top_k in zip(
+        tokens, measured, temperatures, top_ks, strict=True
     ):
-        temperature = temperatures[row] if temperatures else None
-        drawn: float | None = None
-        if temperature == 0:
-            drawn = 0.0 if place == 0 else None
-        elif temperature is not None and sampled is not None and place < widths[row]:
-            drawn = sampled[row]
-        piece = tokenizer.token_bytes(tokens[row])
-        out.append(
-            TokenScore(tokens[row], piece, logprob, drawn, nats, place, pieces(ids, logprobs))
+        logprob, drawn, entropy, rank, *others = cells
+        count = len(others) // 2
+        alternatives = tuple(
+            Alternative(int(id), tokenizer.token_bytes(int(id)), other)
+            for other, id in zip(others[:count], others[count:], strict=True)
         )
+        sampled = _sampled(drawn, rank, temperature, top_k)
+        piece = tokenizer.token_bytes(token)
+        out.append(TokenScore(token, piece, logprob, sampled, entropy, int(rank), alternatives))
     return out
 
 
 def _sampled(
-    logits: Tensor, chosen: Tensor, temperatures: Sequence[float | None], widths: Sequence[int]
-) -> list[float]:
-    """Log-probabilities in softmax(top-k(logits) / temperature), with row i's k in `widths[i]`;
-    rows at temperature 0 or None hold nothing."""
-    scale = torch.tensor([[t or 1.0] for t in temperatures], device=logits.device)
-    kept = logits if min(widths) == logits.size(-1) else logits.topk(max(widths)).values
-    if len(set(widths)) > 1:
-        kept = kept.masked_fill(beyond(widths, kept.device), -torch.inf)
-    out: list[float] = (chosen / scale - (kept / scale).logsumexp(-1, keepdim=True))[:, 0].tolist()
-    return out
+    drawn: float, rank: float, temperature: float | None, top_k: int | None
+) -> float | None:
+    """`TokenScore.sampled_logprob`."""
+    if temperature is None or (top_k is not None and rank >= top_k):
+        return None
+    if temperature == 0:
+        return 0.0 if rank == 0 else None
+    return drawn

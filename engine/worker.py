@@ -84,14 +84,17 @@ class Worker:
                     self._ask(request)
             except EngineError as error:
                 self._failed(request, str(error))
-            except MemoryError:
-                self._failed(request, "Out of memory: use fewer samples or a smaller model.")
-            except Exception as error:  # a fault of ours: it costs the answer, not the program
+            except Exception as error:
+                kind = type(error).__name__
+                if kind in ("MemoryError", "OutOfMemoryError"):  # Python's, or torch's of a GPU
+                    self._failed(request, "Out of memory: use fewer samples or a smaller model.")
+                    continue
+                # A fault of ours: it costs the answer, not the program.
                 import traceback
 
                 traceback.print_exc()
                 first = (str(error).splitlines() or [""])[0]
-                self._failed(request, f"The engine failed: {type(error).__name__}: {first}")
+                self._failed(request, f"The engine failed: {kind}: {first}")
 
     def _read(self, requests: BinaryIO) -> None:
         """On a thread of its own, so that a cancellation is seen while the engine computes."""
@@ -122,7 +125,7 @@ class Worker:
     def _failed(self, request: Load | Ask | Score, message: str) -> None:
         self._send(Failed(None if isinstance(request, Load) else request.ask, message))
         if isinstance(request, Load) and self._engine is not None:
-            self._send(Ready(self._engine.loaded.info))  # the model that was there still is
+            self._send(Ready(self._engine.info))  # the model that was there still is
 
     def _load(self, request: Load) -> None:
         from engine.loading import catalog
@@ -150,7 +153,7 @@ class Worker:
             loaded = load()
         self._engine = Engine(loaded)
         _warm_up(self._engine)
-        self._send(Ready(loaded.info))
+        self._send(Ready(self._engine.info))
 
     def _score(self, request: Score) -> None:
         if self._engine is None:
@@ -296,7 +299,8 @@ class _Timing:
 
 
 def _warm_up(engine: Engine) -> None:
-    """Run every kernel once (a short prefill, one shared step), so that the first answer does not
-    pay for it."""
-    for _ in engine.generate([0] * 16, 2, SamplingParams(max_tokens=2, seed=0)):
+    """Run every kernel once (a short prefill, one shared step; on a GPU three, the second of which
+    is captured), so that the first answer does not pay for it."""
+    steps = 2 if engine.decoding == "eager" else 4
+    for _ in engine.generate([0] * 16, 2, SamplingParams(max_tokens=steps, seed=0)):
         pass
