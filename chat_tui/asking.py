@@ -19,6 +19,7 @@ from chat_tui.conversation import Conversation, HistoryChangedError, turns_to_dr
 from chat_tui.effects import (
     Began,
     Called,
+    CountsCame,
     Effect,
     Extended,
     Fed,
@@ -42,6 +43,7 @@ from chat_tui.turn import RunningTurn
 from engine.messages import (
     Ask,
     Cancel,
+    Counted,
     Died,
     Event,
     Failed,
@@ -105,6 +107,7 @@ class Asking:
         self._asks = 0
         self._loads = 0
         self._scoring: set[int] = set()
+        self._counting: set[int] = set()
         self._effects: list[Effect] = []
         self._back: tuple[Answer | None, Turn | None] | None = None  # where an edit came from
         self.stopped = False
@@ -126,7 +129,7 @@ class Asking:
     @property
     def pace(self) -> Pace:
         """How often something new can be expected."""
-        if self._scoring:
+        if self._scoring or self._counting:
             return "waiting"
         if self.turn is not None and self.running:
             return "waiting" if self.turn.first_at is None else "running"
@@ -154,10 +157,16 @@ class Asking:
                 self._lose(event.reason)
                 for ask in sorted(self._scoring):
                     self._scored(ScoresCame(ask, problem=event.reason))
+                for ask in sorted(self._counting):
+                    self._counted(CountsCame(ask))
             case Failed(ask=None):
                 self._load_failed(event)
             case Failed(ask=int(ask), message=problem) if ask in self._scoring:
                 self._scored(ScoresCame(ask, problem=problem))
+            case Failed(ask=int(ask)) if ask in self._counting:
+                self._counted(CountsCame(ask))
+            case Counted():
+                self._counted(CountsCame(event.ask, event.tokens))
             case Scored():
                 self._scored(ScoresCame(event.ask, event.scores))
             case _:
@@ -203,6 +212,10 @@ class Asking:
 
     def _scored(self, came: ScoresCame) -> None:
         self._scoring.discard(came.ask)
+        self._effects.append(came)
+
+    def _counted(self, came: CountsCame) -> None:
+        self._counting.discard(came.ask)
         self._effects.append(came)
 
     def _started(self, turn: RunningTurn, event: Started) -> None:

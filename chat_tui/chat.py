@@ -14,7 +14,7 @@ from chat_tui.asking import ALTERNATIVES, PATIENCE_S, Asking
 from chat_tui.conversation import Conversation
 from chat_tui.effects import Cleared, Picked, Returned
 from chat_tui.tree import Answer, Beginning, Turn
-from engine.messages import NO_ID, Cancel, Died, Score
+from engine.messages import NO_ID, Cancel, Count, Died, Score
 
 GROWING = "The answers are still growing; stop them first."
 
@@ -176,6 +176,16 @@ class Chat(Asking):
         self._backend.send(
             Score(ask, tuple(tokens), max(start, 1), ALTERNATIVES, temperature, top_k)
         )
+        return ask
+
+    def count(self, texts: Sequence[str]) -> int | None:
+        """How many tokens have these texts? `CountsCame` answers with the number returned here.
+        None: there is no model to ask."""
+        if self.phase != "ready":
+            return None
+        ask = self._next_ask()
+        self._counting.add(ask)
+        self._backend.send(Count(ask, tuple(texts)))
         return ask
 
     # Growing the tree.

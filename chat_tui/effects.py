@@ -128,6 +128,14 @@ class ScoresCame:
 
 
 @dataclass(frozen=True)
+class CountsCame:
+    """How many tokens texts have (`Chat.count` gave the number); none where nobody could say."""
+
+    ask: int
+    tokens: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Overflow:
     """A prompt that does not fit; `drop` oldest turns would make it fit, None says that none do."""
 
@@ -153,5 +161,6 @@ Effect = (
     | Noted
     | Told
     | ScoresCame
+    | CountsCame
     | Overflow
 )

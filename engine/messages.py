@@ -156,6 +156,15 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Count:
+    """How many tokens is each of `texts`, as ordinary text? Answered by `Counted` or `Failed`; also
+    while an ask runs."""
+
+    ask: int
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Cancel:
     """End one row of a running ask between two steps, or all of them (`row` None). What was
     generated stays."""
@@ -164,7 +173,7 @@ class Cancel:
     row: int | None = None
 
 
-Request = Load | Ask | Score | Cancel
+Request = Load | Ask | Score | Count | Cancel
 
 
 # Events: from the engine.
@@ -285,6 +294,12 @@ class Scored:
 
 
 @dataclass(frozen=True)
+class Counted:
+    ask: int
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class RowFinished:
     """A row ended. `closing` are the ids that must follow its tokens before the next turn (the stop
     token where the row did not generate it, and what the chat format puts behind it). `text` is the
@@ -366,6 +381,7 @@ Event = (
     | Prefilling
     | Stepped
     | Scored
+    | Counted
     | RowFinished
     | Finished
     | Overflowed

@@ -4,8 +4,8 @@
 
 Both directions are pickles of the dataclasses in `engine.messages`, one after the other; the two
 ends are always the same installation of this program, started by `chat_tui.backends.local`.
-Requests are answered in order, except `Cancel`, which takes effect at once. When stdin ends, the
-process ends: an engine never outlives its screen.
+Requests are answered in order, except `Cancel` and `Count`, which take effect at once. When stdin
+ends, the process ends: an engine never outlives its screen.
 
 Whatever a library prints goes to stderr: the descriptor that carries events is taken away from
 stdout first.
@@ -27,6 +27,8 @@ from engine.errors import EngineError, ModelDoesNotFitError
 from engine.messages import (
     Ask,
     Cancel,
+    Count,
+    Counted,
     Event,
     Failed,
     Finished,
@@ -69,6 +71,7 @@ class Worker:
         self._cancelled_asks: set[int] = set()
         self._running: tuple[int, Cancellation] | None = None
         self._lock = threading.Lock()
+        self._sending = threading.Lock()
         self._engine: Engine | None = None
 
     def serve(self, requests: BinaryIO) -> None:
@@ -97,12 +100,15 @@ class Worker:
                 self._failed(request, f"The engine failed: {kind}: {first}")
 
     def _read(self, requests: BinaryIO) -> None:
-        """On a thread of its own, so that a cancellation is seen while the engine computes."""
+        """On a thread of its own, so that a cancellation is seen while the engine computes, and
+        what is being written can be counted."""
         try:
             while True:
                 request: Request = pickle.load(requests)
                 if isinstance(request, Cancel):
                     self._cancel(request)
+                elif isinstance(request, Count):
+                    self._count(request)
                 else:
                     self._queue.put(request)
         except (EOFError, pickle.UnpicklingError, OSError):
@@ -117,8 +123,9 @@ class Worker:
 
     def _send(self, event: Event) -> None:
         try:
-            pickle.dump(event, self._events)
-            self._events.flush()
+            with self._sending:
+                pickle.dump(event, self._events)
+                self._events.flush()
         except BrokenPipeError:
             os._exit(0)
 
@@ -154,6 +161,17 @@ class Worker:
         self._engine = Engine(loaded)
         _warm_up(self._engine)
         self._send(Ready(self._engine.info))
+
+    def _count(self, request: Count) -> None:
+        engine = self._engine
+        if engine is None:
+            self._send(Failed(request.ask, NO_MODEL))
+            return
+        try:
+            encode = engine.loaded.tokenizer.encode
+            self._send(Counted(request.ask, tuple(len(encode(text)) for text in request.texts)))
+        except Exception as error:  # none may end the thread that hears of cancellations
+            self._send(Failed(request.ask, f"The text cannot be counted: {error}"))
 
     def _score(self, request: Score) -> None:
         if self._engine is None:

@@ -27,6 +27,8 @@ from chat_tui.backends.traits import Traits
 from engine.messages import (
     Ask,
     Cancel,
+    Count,
+    Counted,
     Event,
     Failed,
     Load,
@@ -138,6 +140,8 @@ class _Work:
                 self._asks[request.ask].cancel(request.row)
             case Cancel() if request.ask in self._early:
                 self._early[request.ask].append(request.row)
+            case Count():
+                self._start(self._count(request, self._loading), request.ask)
             case Score():
                 self._say(Failed(request.ask, "A server does not score a text that is there."))
 
@@ -203,6 +207,15 @@ class _Work:
             await answering.run()
         finally:
             del self._asks[request.ask]
+
+    async def _count(self, request: Count, loading: asyncio.Task[None] | None) -> None:
+        if loading is not None:
+            await asyncio.wait([loading])
+        if self._exact is None:
+            self._say(Failed(request.ask, "This server does not count tokens."))
+            return
+        counted = [len(await self._exact.encoded(text)) for text in request.texts]
+        self._say(Counted(request.ask, tuple(counted)))
 
 
 async def _takes_tools(http: httpx.AsyncClient, where: Endpoint, model: Served) -> bool:

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from chat_tui.chat import Chat
-from chat_tui.effects import Extended, Moved, Noted, Picked, Returned
+from chat_tui.effects import CountsCame, Extended, Moved, Noted, Picked, Returned
 from chat_tui.settings import Settings
-from engine.messages import Died, Failed, Overflowed
+from engine.messages import Count, Counted, Died, Failed, Overflowed
 from tests.chat_tui.fakes import encode
 from tests.chat_tui.talking import Talk
 
@@ -379,3 +379,21 @@ def test_the_model_sees_what_was_kept_wherever_the_user_goes(seed: int) -> None:
         assert len(conversation.mask) == len(conversation.tokens)
     assert not talk.seen(Noted)
     assert not talk.seen(Returned)
+
+
+def test_texts_are_counted_by_what_answers() -> None:
+    talk = Talk(ready=False)
+    assert talk.chat.count(["one"]) is None
+    talk.backend.ready()
+    talk.drain()
+    asks = [talk.chat.count(["one", "two"]), talk.chat.count(["three"]), talk.chat.count(["four"])]
+    assert talk.backend.requests[-3] == Count(asks[0], ("one", "two"))
+    assert talk.chat.pace == "waiting"
+    talk.backend.say(Counted(asks[0], (3, 4)), Failed(asks[1], "cannot"), Died("gone"))
+    talk.drain()
+    assert talk.seen(CountsCame) == [
+        CountsCame(asks[0], (3, 4)),
+        CountsCame(asks[1]),
+        CountsCame(asks[2]),
+    ]
+    assert talk.chat.pace == "idle"

@@ -13,6 +13,8 @@ from chat_tui.chat import Chat
 from chat_tui.settings import Settings
 from engine.messages import (
     Ask,
+    Count,
+    Counted,
     Event,
     Exchange,
     Failed,
@@ -228,3 +230,8 @@ def test_a_template_that_does_more_than_append_is_not_followed() -> None:
         (failed,) = of(Failed, ask(backend, "Hi?", answer_text="Oh"))
         backend.close()
     assert "cannot go on from the middle" in failed.message
+
+
+def test_the_server_counts_what_is_being_written(backend: ServerBackend) -> None:
+    backend.send(Count(9, ("four", "漢字")))
+    assert of(Counted, until(backend, Counted)) == [Counted(9, (4, 2))]

@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from chat_tui.backends.local import LocalBackend
+from engine.loading.gguf import read_gguf
 from engine.messages import (
     Ask,
     Cancel,
+    Count,
+    Counted,
     Died,
     Event,
     Exchange,
@@ -31,6 +34,7 @@ from engine.messages import (
     Started,
     Stepped,
 )
+from engine.tokenizer import Tokenizer
 
 GREEDY = SamplingParams((0.0,), max_tokens=40, seed=1)
 
@@ -79,6 +83,18 @@ def test_a_calculation_is_forced_inline(backend):
     (stats,) = of(Finished, events)
     assert stats.stats.row_tokens == (len(tokens),)
     assert 0 < stats.stats.prefill_s <= stats.stats.ttft_s
+
+
+def test_texts_are_counted_while_an_answer_grows(backend, smollm2_path):
+    encode = Tokenizer.from_gguf(read_gguf(smollm2_path).metadata).encode
+    texts = ("What is 4821 - 977?", "", "<|im_end|> 漢字 \ud800", "word " * 500)
+    backend.send(Ask(5, "Tell me a long story.", params=replace(GREEDY, max_tokens=60)))
+    until(backend, Stepped)
+    backend.send(Count(6, texts))
+    events = until(backend, Counted)
+    assert not of(Finished, events)
+    assert of(Counted, events) == [Counted(6, tuple(len(encode(text)) for text in texts))]
+    until(backend, Finished)
 
 
 def test_the_history_only_grows_by_appended_tokens(backend):
