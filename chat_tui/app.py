@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -30,6 +30,7 @@ from chat_tui.backends.base import Backend
 from chat_tui.chat import GROWING, Chat
 from chat_tui.commands import Choice, Command
 from chat_tui.conversation import SaveError
+from chat_tui.copying import Copying
 from chat_tui.drawing import Stage
 from chat_tui.editing import Editing
 from chat_tui.hints import hints
@@ -37,6 +38,7 @@ from chat_tui.history import PromptHistory
 from chat_tui.keeping import Keeping
 from chat_tui.keys import EVERYWHERE, UNCHANGED, Keys
 from chat_tui.looking import Looking
+from chat_tui.parts import Kind, Wanted, wanted
 from chat_tui.session import Session
 from chat_tui.settings import Settings
 from chat_tui.terminal import install, leave_on_signals
@@ -94,7 +96,7 @@ class ChatApp(App[None]):
         backend: Backend,
         *,
         load_sent: bool = False,
-        history: Path | None = None,
+        state: Path | None = None,
         keep: Path | None = None,
         session: Session | None = None,
         choose: bool = False,
@@ -109,11 +111,12 @@ class ChatApp(App[None]):
         self.set_keymap(keys.changed)
         self.chat = Chat(backend, settings, load_sent=load_sent, clock=clock)
         self._backend = backend
-        self._past = PromptHistory(history)
+        self._past = PromptHistory(state / "prompts.jsonl" if state else None)
         self._editing = Editing()
         self.keeping = Keeping(self, self.chat, keep)
         self._at_start = session, choose, trouble
         self._looking = Looking(self, self.chat)
+        self.copying = Copying(self, self.chat, state / "copied.txt" if state else None)
         self._ticks = 0
         self._timer: Timer | None = None
 
@@ -260,6 +263,8 @@ class ChatApp(App[None]):
                 return self._save(argument)
             case "rename":
                 return self.keeping.rename(argument)
+            case "copy":
+                return self.copying.copy(wanted(argument) or Wanted())
             case "export":
                 return self.keeping.export(argument)
             case "undo":
@@ -372,6 +377,21 @@ class ChatApp(App[None]):
         else:
             self.act(lambda: self.chat.continue_(answer))
 
+    def action_copy(self, kind: Kind = "text") -> None:
+        self.copying.copy(Wanted(kind=kind))
+
+    def action_copy_code(self) -> None:
+        self.copying.next_block()
+
+    def copy_to_clipboard(self, text: str) -> None:
+        self.copying.give(text, "what is selected")
+
+    def write_to_terminal(self, sequences: Iterable[str]) -> None:
+        """What is no part of the screen."""
+        if (driver := self._driver) is not None:
+            for sequence in sequences:
+                driver.write(sequence)
+
     def action_edit(self) -> None:
         self._edit_message(None)
 
@@ -456,7 +476,6 @@ class ChatApp(App[None]):
         )
         if selected:
             self.copy_to_clipboard(selected)
-            self.answer.tell("Copied.", "info")
         else:
             self.answer.tell(f"{self.keys.first('chat.quit')} quits.", "info")
 
@@ -529,18 +548,18 @@ def run(
     from engine.paths import data_dir, state_dir
 
     install()
-    history = keep = None
+    state = keep = None
     trouble = ""
     if not private:
         try:
-            history, keep = state_dir() / "prompts.jsonl", data_dir() / FILE_NAME
+            state, keep = state_dir(), data_dir() / FILE_NAME
         except EngineError as error:
             trouble = f"The conversation is not being saved: {error}"
     app = ChatApp(
         settings,
         backend,
         load_sent=True,
-        history=history,
+        state=state,
         keep=keep,
         session=session,
         choose=choose,

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from chat_tui.parts import Wanted, wanted
 from chat_tui.path_choices import paths
 from chat_tui.settings import MAX_SAMPLES, Settings
 
@@ -84,6 +85,13 @@ def _system(text: str) -> str | None:
 
 def _server(text: str) -> str | None:
     return None if text.lower() == "off" else text
+
+
+def _part(text: str) -> Wanted:
+    part = wanted(text)
+    if part is None:
+        raise BadValueError("takes an answer's number, and code, code N, tokens or json")
+    return part
 
 
 def _text(text: str) -> str:
@@ -229,6 +237,14 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("rename", "NAME", "give this conversation another name"),
     Command("save", "PATH", "write the conversation with its token ids as JSON", writes=True),
+    Command(
+        "copy",
+        "N code|tokens|json",
+        "an answer, a code block of it, its ids",
+        _part,
+        values=("code", "tokens", "json"),
+        optional=True,
+    ),
     Command(
         "export",
         "FORMAT PATH",

@@ -206,6 +206,24 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def as_sample(answer: Answer) -> dict[str, object]:
+    """An answer with all that is needed to make it again, as JSON values."""
+    return {
+        "text": answer.text,
+        "tokens": answer.tokens,
+        "mask": answer.mask,
+        "given": answer.given,
+        "closing": answer.closing,
+        "finish_reason": answer.reason,
+        "seed": answer.seed,
+        "temperature": answer.temperature,
+        "top_k": answer.top_k,
+        "tool_calls": [
+            {"expression": call.expression, "result": call.result} for call in answer.calls
+        ],
+    }
+
+
 def _turn_json(pick: Pick) -> dict[str, object]:
     answer = pick.answer
     return {
@@ -214,21 +232,6 @@ def _turn_json(pick: Pick) -> dict[str, object]:
         "picked": pick.picked,
         "preface_tokens": len(answer.prompt.preface),
         "samples": [
-            {
-                "index": index,
-                "text": sample.text,
-                "tokens": sample.tokens,
-                "mask": sample.mask,
-                "given": sample.given,
-                "closing": sample.closing,
-                "finish_reason": sample.reason,
-                "seed": sample.seed,
-                "temperature": sample.temperature,
-                "top_k": sample.top_k,
-                "tool_calls": [
-                    {"expression": call.expression, "result": call.result} for call in sample.calls
-                ],
-            }
-            for index, sample in enumerate(pick.turn.answers)
+            {"index": index, **as_sample(sample)} for index, sample in enumerate(pick.turn.answers)
         ],
     }

@@ -94,6 +94,9 @@ BRANCHING = (
     Binding(
         "E", "app.edit_answer", "Edit the answer and go on from there", id="answers.edit-answer"
     ),
+    Binding("y", "app.copy", "Copy the answer", id="answers.copy"),
+    Binding("Y", "app.copy_code", "Copy its code block; again: its next", id="answers.copy-code"),
+    Binding("t", "app.copy('tokens')", "Copy its token ids", id="answers.copy-tokens"),
 )
 """What they do is the App's."""
 

@@ -22,6 +22,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.tree import SyntaxTreeNode
 from rich.style import Style
 
+from chat_tui.rendering.blocks import blocks
 from chat_tui.rendering.code import code_block
 from chat_tui.rendering.insets import Insets
 from chat_tui.rendering.palette import Palette
@@ -58,6 +59,17 @@ def _parsed(source: str) -> SyntaxTreeNode:
 
 _kept = lru_cache(maxsize=2048)(_parsed)
 """Blocks that are complete are drawn again at every other width, and parsing is half of it."""
+
+
+def code_blocks(text: str) -> list[str]:
+    """The code blocks in a text, in order, each without its last newline: pasted into a shell, that
+    would run it."""
+    found: list[str] = []
+    for block in blocks(text, final=True):
+        tokens = _parser().parse(text[block.start : block.end])
+        codes = (token.content for token in tokens if token.type in ("fence", "code_block"))
+        found += [code.removesuffix("\n") for code in codes]
+    return found
 
 
 @cache

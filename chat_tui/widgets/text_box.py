@@ -12,7 +12,6 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual import events
-from textual.actions import SkipAction
 from textual.document._document import EditResult, Location, Selection
 from textual.document._edit import Edit
 from textual.widgets import TextArea
@@ -55,6 +54,10 @@ class TextBox(TextArea):
     def whole(self) -> str:
         """The text with what is folded in it."""
         return self.folds.expand(self.text)
+
+    @property
+    def selected_text(self) -> str:
+        return self.folds.expand(super().selected_text)
 
     def replace_text(self, text: str) -> None:
         """Put another text into the box, cursor at its end, undo kept."""
@@ -127,12 +130,9 @@ class TextBox(TextArea):
 
     # Keys.
 
-    def action_copy(self) -> None:
-        if not self.selected_text:
-            raise SkipAction
-        self.app.copy_to_clipboard(self.folds.expand(self.selected_text))
-
     def action_cut(self) -> None:
+        if self.selection.is_empty:
+            self.select_line(self.cursor_location[0])
         if self.selected_text:
             self.action_copy()
             self._delete_via_keyboard(*self.selection)

@@ -76,12 +76,12 @@ async def running(
     *,
     size: tuple[int, int] = (100, 30),
     ready: bool = True,
-    history: Path | None = None,
+    state: Path | None = None,
     keep: Path | None = None,
     keys: Keys = UNCHANGED,
 ) -> AsyncIterator[Running]:
     backend = FakeBackend()
-    app = ChatApp(settings or Settings(), backend, history=history, keep=keep, keys=keys)
+    app = ChatApp(settings or Settings(), backend, state=state, keep=keep, keys=keys)
     async with app.run_test(size=size) as pilot:
         run = Running(app, backend, pilot)
         if ready:

@@ -200,11 +200,10 @@ async def test_up_moves_inside_a_wrapped_line_first() -> None:
 
 
 async def test_history_is_there_again_in_the_next_run(tmp_path: Path) -> None:
-    path = tmp_path / "prompts.jsonl"
-    async with running(history=path) as run:
+    async with running(state=tmp_path) as run:
         await run.send('two\nlines "quoted" ∂')
-    assert path.stat().st_mode & 0o777 == 0o600
-    async with running(history=path) as run:
+    assert (tmp_path / "prompts.jsonl").stat().st_mode & 0o777 == 0o600
+    async with running(state=tmp_path) as run:
         await run.press("up")
         assert run.text == 'two\nlines "quoted" ∂'
 
