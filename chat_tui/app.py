@@ -55,6 +55,7 @@ from engine.messages import Stepped
 if TYPE_CHECKING:
     from textual.command import Provider
 
+    from chat_tui.config import Config
     from chat_tui.screens.sessions import SessionsScreen
     from chat_tui.screens.tokens import TokenScreen
     from chat_tui.screens.tree import TreeScreen
@@ -532,6 +533,7 @@ def run(
     private: bool = False,
     session: Session | None = None,
     choose: bool = False,
+    config: Config | None = None,
 ) -> int:
     """Run the program until the user leaves; returns the exit code.
 
@@ -542,6 +544,10 @@ def run(
         private: write nothing of what is typed and answered to the disk.
         session: a saved conversation to go on with.
         choose: begin with the list of saved conversations.
+        config: says which keys the user changed.
+
+    Raises:
+        ConfigError: it says of keys what cannot be.
     """
     from chat_tui.store import FILE_NAME
     from engine.errors import EngineError
@@ -555,6 +561,15 @@ def run(
             state, keep = state_dir(), data_dir() / FILE_NAME
         except EngineError as error:
             trouble = f"The conversation is not being saved: {error}"
+    keys = UNCHANGED
+    if config is not None and config.keys:
+        from chat_tui.keymap import keys_of
+
+        try:
+            keys = keys_of(config)
+        except EngineError:
+            backend.close()
+            raise
     app = ChatApp(
         settings,
         backend,
@@ -564,6 +579,7 @@ def run(
         session=session,
         choose=choose,
         trouble=trouble,
+        keys=keys,
     )
     try:
         app.run()

@@ -21,6 +21,7 @@ from typer.main import get_command
 
 from chat_tui import __version__, commands
 from chat_tui.commands import BadValueError, show_temperatures, show_top_ks
+from chat_tui.config import Config, read
 from chat_tui.settings import MAX_SAMPLES, Settings
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ COMMANDS = {
     "export": "chat_tui.sessions_cli:export",
     "stats": "chat_tui.stats:stats",
     "import": "chat_tui.sessions_cli:import_",
+    "config": "chat_tui.config_cli:config",
 }
 """What stands behind `chat-tui`, and where: a function, or a Typer with commands of its own."""
 
@@ -65,7 +67,10 @@ app = typer.Typer(
     name="chat-tui",
     cls=Commands,
     help="Chat with small language models: ask once, see N answers side by side, pick one, go on.",
-    epilog="In a pipe, or with -p, it answers once: text to stdout, everything else to stderr.",
+    epilog="In a pipe, or with -p, it answers once: text to stdout, everything else to stderr. "
+    "Each option can be in a file as well (chat-tui config edit), and in the environment: "
+    "--max-tokens is max-tokens there and CHAT_TUI_MAX_TOKENS here. The command line wins over the "
+    "environment, the environment over the file.",
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
     no_args_is_help=False,
@@ -88,7 +93,15 @@ def main() -> None:
     from engine.errors import EngineError
 
     try:
-        code = app(_spelled_out(sys.argv[1:]), prog_name="chat-tui", standalone_mode=False)
+        command = cast(TyperGroup, get_command(app))
+        config = read(command)
+        code = command.main(
+            _spelled_out(sys.argv[1:]),
+            prog_name="chat-tui",
+            standalone_mode=False,
+            default_map=config.values,
+            obj=config,
+        )
     except _USAGE_ERROR as error:
         fail(f"{error.format_message()} (chat-tui --help lists what there is)", 2)
     except EngineError as error:
@@ -104,22 +117,12 @@ def fail(message: str, code: int = 1) -> NoReturn:
     raise SystemExit(code)
 
 
-def _option(name: str, parse: Callable[[str], T], text: str) -> T:
+def parsed(name: str, parse: Callable[[str], T], text: str) -> T:
     """As the slash command reads it."""
     try:
         return parse(text)
     except BadValueError as error:
         raise typer.BadParameter(f"{name} {error}, not {text!r}.") from None
-
-
-def assumption(text: str) -> tuple[str, object]:
-    key, equals, value = text.partition("=")
-    if not (key and equals):
-        raise typer.BadParameter(f"{text!r} is not KEY=VALUE, as in softcap=20.")
-    try:
-        return key, float(value)
-    except ValueError:
-        return key, value
 
 
 _CHOOSE = "choose"
@@ -190,7 +193,6 @@ def chat(
     server: Annotated[
         str | None,
         typer.Option(
-            envvar="CHAT_TUI_SERVER",
             help="An OpenAI-compatible server that answers: http://HOST:PORT.",
             metavar="URL",
         ),
@@ -260,10 +262,16 @@ def chat(
 ) -> None:
     if context.invoked_subcommand is not None:
         return
+    config: Config = context.obj
+    config.check()
+    usual = _DEFAULTS.samples
+    if config.source(context, "samples") == "file":
+        # For the screen: a script that says nothing wants one.
+        usual, samples = samples or usual, None
     once = prompt is not None or as_json or not (sys.stdin.isatty() and sys.stdout.isatty())
-    temperatures = _option("--temperature", commands.temperatures, temperature)
-    top_ks = _option("--top-k", commands.top_ks, top_k)
-    most = max(len(temperatures), len(top_ks), 1 if once else _DEFAULTS.samples)
+    temperatures = parsed("--temperature", commands.temperatures, temperature)
+    top_ks = parsed("--top-k", commands.top_ks, top_k)
+    most = max(len(temperatures), len(top_ks), 1 if once else usual)
     settings = Settings(
         model=_DEFAULTS.model if server or not model else model,
         server=server or None,
@@ -280,7 +288,7 @@ def chat(
         device=device,
         dtype=dtype,
         threads=threads,
-        assume=tuple(assumption(text) for text in assume or ()),
+        assume=tuple(parsed("--assume", commands.assumption, text) for text in assume or ()),
     )
     if once:
         from chat_tui.oneshot import answer_once
@@ -290,8 +298,7 @@ def chat(
         raise typer.Exit(answer_once(prompt, settings, _waiting(settings), as_json=as_json))
     choose = resume == _CHOOSE
     session = None if choose else _saved(resume, continue_)
-    source = context.get_parameter_source("model")
-    if session is not None and source is not None and source.name == "DEFAULT":
+    if session is not None and config.source(context, "model") != "command line":
         settings = _as_before(settings, session)
     from chat_tui.backends.either import EitherBackend
 
@@ -303,7 +310,8 @@ def chat(
     gc.disable()
     from chat_tui.app import run
 
-    raise typer.Exit(run(settings, backend, private=private, session=session, choose=choose))
+    code = run(settings, backend, private=private, session=session, choose=choose, config=config)
+    raise typer.Exit(code)
 
 
 def _waiting(settings: Settings) -> WaitingBackend:

@@ -64,6 +64,17 @@ def _top_k(text: str) -> int | None:
     return int(text)
 
 
+def assumption(text: str) -> tuple[str, object]:
+    """What the user settles for a checkpoint that does not say it."""
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise BadValueError("takes KEY=VALUE, as in softcap=20")
+    try:
+        return key, float(value)
+    except ValueError:
+        return key, value
+
+
 def _seed(text: str) -> int | None:
     if text.lower() == "random":
         return None

@@ -101,7 +101,8 @@ def show(
     ] = None,
 ) -> None:
     """Load a model and say what it is, and what had to be assumed."""
-    from chat_tui.cli import assumption
+    from chat_tui.cli import parsed
+    from chat_tui.commands import assumption
     from engine import load_model, threads
 
     threads.settle()
@@ -111,7 +112,7 @@ def show(
             name,
             device=device,
             dtype=dtype,
-            assume=dict(assumption(text) for text in assume or ()),
+            assume=dict(parsed("--assume", assumption, text) for text in assume or ()),
             progress=progress.show,
         )
     finally:

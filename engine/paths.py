@@ -19,11 +19,14 @@ from engine.errors import EngineError
 _APP = "chat-tui"
 
 
+def config_path() -> Path:
+    """Where `config_dir` is or would be; makes nothing."""
+    return _under_home("config") or platformdirs.user_config_path(_APP, appauthor=False)
+
+
 def config_dir() -> Path:
     """What the user wrote or chose."""
-    return private_folder(
-        _under_home("config") or platformdirs.user_config_path(_APP, appauthor=False)
-    )
+    return private_folder(config_path())
 
 
 def data_dir() -> Path:
