@@ -29,6 +29,7 @@ from chat_tui.asking import Pace
 from chat_tui.backends.base import Backend
 from chat_tui.chat import GROWING, Chat
 from chat_tui.commands import Choice, Command
+from chat_tui.composing import Composing
 from chat_tui.conversation import SaveError
 from chat_tui.copying import Copying
 from chat_tui.drawing import Stage
@@ -117,6 +118,7 @@ class ChatApp(App[None]):
         self.keeping = Keeping(self, self.chat, keep)
         self._at_start = session, choose, trouble
         self._looking = Looking(self, self.chat)
+        self.composing = Composing(self, self.chat)
         self.copying = Copying(self, self.chat, state / "copied.txt" if state else None)
         self._ticks = 0
         self._timer: Timer | None = None
@@ -183,6 +185,7 @@ class ChatApp(App[None]):
             self.chat.take(event)
         self._draw(turn)
         self.keeping.tick()
+        self.composing.count()
         self._ticks += 1
         news = any(not isinstance(event, Stepped) for event in events)
         if news or self._ticks % STATUS_EVERY == 0:
@@ -198,6 +201,8 @@ class ChatApp(App[None]):
             self._ask_about(effect)
         elif isinstance(effect, effects.ScoresCame):
             self._looking.scores_came(effect)
+        elif isinstance(effect, effects.CountsCame):
+            self.composing.counts_came(effect)
         else:
             self.stage.draw(effect)
             if isinstance(effect, effects.Moved):
@@ -214,7 +219,15 @@ class ChatApp(App[None]):
         self.waiting.until = f"sent when {until}"
         self.waiting.texts = tuple(chat.queue)
         self.prompt.waiting = bool(chat.queue)
-        self.prompt.tell_state(*hints(chat, self.grid.focused_index, self.keys, self._editing.what))
+        self.prompt.tell_state(
+            *hints(
+                chat,
+                self.grid.focused_index,
+                self.keys,
+                self._editing.what,
+                self.composing.carried,
+            )
+        )
 
     # What the user does.
 
@@ -227,17 +240,28 @@ class ChatApp(App[None]):
 
     def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
         self.answer.hush()
-        edited = message.text
         if self._editing.what:
+            edited = self.composing.message(message.shown, verbatim=self._editing.verbatim)
+            if edited is None:
+                self.prompt.give_back(message.text)
+                return
             self.act(lambda: self._editing.submit(self.prompt, edited))
-            self._past.add(edited)
+            self._past.add(message.text)
             return
-        match commands.interpret(message.text):
+        # A text that was pasted and folded is no command, whatever it begins with.
+        outcome = commands.interpret(message.shown)
+        if not isinstance(outcome, commands.Message):
+            outcome = commands.interpret(message.text)
+        match outcome:
             case commands.Complaint(line):
                 self.answer.tell(line, "warning")
                 self.prompt.give_back(message.text)
                 return
-            case commands.Message(text):
+            case commands.Message(shown):
+                text = self.composing.message(shown)
+                if text is None:
+                    self.prompt.give_back(message.text)
+                    return
                 self.act(lambda: self.chat.send(text))
             case commands.SetValue(command, value):
                 self.act(lambda: self.chat.change(command.setting, value))
@@ -297,7 +321,10 @@ class ChatApp(App[None]):
         self.answer.tell(done, "info")
         return True
 
-    def _complete(self, text: str) -> tuple[Sequence[Choice], str]:
+    def _complete(self, text: str, cursor: int) -> tuple[Sequence[Choice], str]:
+        if not commands.is_command(text) and not self._editing.verbatim:
+            files = self.composing.choices(text[:cursor])
+            return files, "Tab attaches a file" if files else ""
         settings = self.chat.settings
         return commands.complete(text, settings, _model_names), commands.usage_hint(text, settings)
 
@@ -310,8 +337,15 @@ class ChatApp(App[None]):
         else:
             self._run_command(command, "")
 
-    def on_prompt_edited(self) -> None:
-        self.answer.hush()
+    def on_prompt_edited(self, message: Prompt.Edited) -> None:
+        if message.by_hand:
+            self.answer.hush()
+        before = self.composing.carried
+        problem = self.composing.edited(verbatim=self._editing.verbatim)
+        if problem and message.by_hand:
+            self.answer.tell(problem, "warning")
+        if self.composing.carried != before:
+            self._redraw()
 
     def on_prompt_told(self, message: Prompt.Told) -> None:
         self.answer.tell(message.line, "info")
@@ -417,10 +451,17 @@ class ChatApp(App[None]):
         if answer is None or answer.reason is None:
             self.answer.tell("There is no answer to edit." if answer is None else GROWING, "info")
         else:
-            self._edit("an answer", answer.text, lambda text: self.chat.edit_answer(answer, text))
+            self._edit(
+                "an answer",
+                answer.text,
+                lambda text: self.chat.edit_answer(answer, text),
+                verbatim=True,
+            )
 
-    def _edit(self, what: str, text: str, submit: Callable[[str], None]) -> None:
-        self._editing.begin(self.prompt, what, text, submit)
+    def _edit(
+        self, what: str, text: str, submit: Callable[[str], None], *, verbatim: bool = False
+    ) -> None:
+        self._editing.begin(self.prompt, what, text, submit, verbatim=verbatim)
         self._redraw()
 
     # Looking closer.

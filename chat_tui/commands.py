@@ -344,13 +344,15 @@ def _unknown(name: str) -> str:
 class Choice:
     """One line of the completion list; `line` is the prompt's text once it is taken.
 
-    `final` tells that nothing more can be typed behind it.
+    `final` tells that nothing more can be typed behind it. With a `span`, `line` replaces those
+    characters alone.
     """
 
     line: str
     label: str
     summary: str
     final: bool
+    span: tuple[int, int] | None = None
 
 
 def complete(

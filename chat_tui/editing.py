@@ -14,24 +14,34 @@ from chat_tui.widgets.prompt import Prompt
 
 
 class Editing:
-    """`what` is being edited, in words; empty where nothing is."""
+    """`what` is being edited, in words; empty where nothing is. `verbatim`: it is no message, and
+    mentions no file."""
 
     def __init__(self) -> None:
         self.what = ""
+        self.verbatim = False
         self._draft = ""
         self._submit: Callable[[str], None] | None = None
 
-    def begin(self, prompt: Prompt, what: str, text: str, submit: Callable[[str], None]) -> None:
+    def begin(
+        self,
+        prompt: Prompt,
+        what: str,
+        text: str,
+        submit: Callable[[str], None],
+        *,
+        verbatim: bool = False,
+    ) -> None:
         """Put `text` into the prompt; what is sent next goes to `submit`."""
         if not self.what:
             self._draft = prompt.text
-        self.what, self._submit = what, submit
+        self.what, self.verbatim, self._submit = what, verbatim, submit
         prompt.replace_text(text)
         prompt.focus()
 
     def end(self, prompt: Prompt) -> None:
         """Nothing is edited any more; what was typed before comes back."""
-        self.what, self._submit = "", None
+        self.what, self.verbatim, self._submit = "", False, None
         prompt.replace_text(self._draft)
         self._draft = ""
 

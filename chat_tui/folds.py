@@ -28,6 +28,11 @@ def _beyond(text: str, lines: int, characters: int) -> bool:
     return len(text) > characters or text.count("\n") >= lines
 
 
+def _size(text: str) -> str:
+    lines = text.removesuffix("\n").count("\n") + 1
+    return f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
+
+
 class Folds:
     """Attributes:
     bodies: what each label stands for. They are kept as long as the prompt is there: undo may
@@ -41,14 +46,13 @@ class Folds:
         """What a pasted text is in the box."""
         return self.fold(text) if _beyond(text, LONG_LINES, LONG_CHARACTERS) else text
 
-    def fold(self, text: str, name: str = "pasted ") -> str:
+    def fold(self, text: str, name: str = "") -> str:
         """A label for `text`; the same one for the same text."""
-        lines = text.removesuffix("\n").count("\n") + 1
-        size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
-        label, number = f"[{name}{size}]", 1
+        name = name or f"pasted {_size(text)}"
+        label, number = f"[{name}]", 1
         while self.bodies.setdefault(label, text) != text:
             number += 1
-            label = f"[{name}{size} #{number}]"
+            label = f"[{name} #{number}]"
         return label
 
     def expand(self, shown: str) -> str:
@@ -64,16 +68,21 @@ class Folds:
             for label in sorted(self.bodies, key=lambda label: -len(self.bodies[label])):
                 shown = shown.replace(self.bodies[label], label)
             for frame in reversed(list(frames(shown))):
-                label = self.fold(shown[frame.start : frame.end], f"{frame.name}, ")
+                size = "1 line" if frame.lines == 1 else f"{frame.lines:,} lines"
+                label = self.fold(shown[frame.start : frame.end], f"{frame.name}, {size}")
                 shown = shown[: frame.start] + label + shown[frame.end :]
         fits = not _beyond(shown, WHOLE_LINES, WHOLE_CHARACTERS) and self.expand(shown) == text
-        return shown if fits else self.fold(text, "")
+        return shown if fits else self.fold(text, _size(text))
 
-    def spans(self, line: str) -> Iterator[Span]:
-        """Where labels stand in a line."""
-        if self.bodies and "[" in line:
-            for label in self._labels.finditer(line):
+    def spans(self, shown: str) -> Iterator[Span]:
+        """Where labels stand in a text."""
+        if self.bodies and "[" in shown:
+            for label in self._labels.finditer(shown):
                 yield label.span()
+
+    def labels(self, shown: str) -> list[str]:
+        """The labels in a text, each once."""
+        return list(dict.fromkeys(shown[start:end] for start, end in self.spans(shown)))
 
     @property
     def _labels(self) -> re.Pattern[str]:

@@ -12,10 +12,13 @@ from chat_tui.keys import Keys
 from chat_tui.settings import show_top_k
 
 
-def hints(chat: Chat, focused: int, keys: Keys, editing: str = "") -> tuple[str, list[str]]:
+def hints(
+    chat: Chat, focused: int, keys: Keys, editing: str = "", carried: str = ""
+) -> tuple[str, list[str]]:
     """How answers are sampled, for the upper edge; and what the keys do now, the first first.
 
-    `editing` says what the prompt holds, where that is no new message.
+    `editing` says what the prompt holds, where that is no new message; `carried` what the message
+    carries beside what is typed.
     """
     settings = chat.settings
     samples = "1 answer" if settings.samples == 1 else f"{settings.samples} answers"
@@ -24,6 +27,8 @@ def hints(chat: Chat, focused: int, keys: Keys, editing: str = "") -> tuple[str,
     title = f"{samples} · T {show_temperatures(settings.temperatures)} · {top_k}"
     if settings.seed is not None:
         title += f" · seed {settings.seed}"
+    if carried:
+        title = f"{carried} · {title}"
     turn = chat.turn
     send, stop = keys.first("prompt.send"), keys.first("chat.stop")
     if chat.hangs:

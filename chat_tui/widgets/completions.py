@@ -1,4 +1,4 @@
-"""The list above the prompt while a slash command is typed.
+"""The list above the prompt while a slash command, or the path of a file, is typed.
 
 It never has the focus: the prompt moves its highlight (`move`), asks what is `chosen`, and gives it
 something new to `offer` with every key. It floats over what is above the prompt, so that nothing is
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
@@ -72,11 +73,11 @@ class Completions(Static):
         room = max(self.app.size.width - 4, 10)
         place = self._place or 0
         top = max(0, min(place - MAX_ROWS + 1, len(self._choices) - MAX_ROWS))
-        wide = max((len(choice.label) for choice in self._choices), default=0)
+        wide = max((cell_len(choice.label) for choice in self._choices), default=0)
         lines: list[Content] = []
         for choice in self._choices[top : top + MAX_ROWS]:
             chosen = choice is self.chosen
-            label = f" {choice.label:<{wide}} "
+            label = f" {choice.label}{' ' * (wide - cell_len(choice.label))} "
             summary = f" {choice.summary} " if choice.summary else ""
             lines.append(
                 Content.assemble(

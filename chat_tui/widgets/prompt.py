@@ -52,9 +52,10 @@ class Prompt(TextBox):
 
     @dataclass
     class Submitted(Message):
-        """Enter was pressed on this text."""
+        """Enter was pressed on this text; `shown` is what the box showed of it."""
 
         text: str
+        shown: str
 
     @dataclass
     class Told(Message):
@@ -64,9 +65,9 @@ class Prompt(TextBox):
 
     @dataclass
     class Edited(Message):
-        """The text changed by the user's hand."""
+        """The text changed; `by_hand`: the user changed it."""
 
-        text: str
+        by_hand: bool
 
     @dataclass
     class Page(Message):
@@ -81,7 +82,7 @@ class Prompt(TextBox):
         self,
         completions: Completions,
         past: PromptHistory,
-        complete: Callable[[str], tuple[Sequence[Choice], str]],
+        complete: Callable[[str, int], tuple[Sequence[Choice], str]],
         *,
         id: str | None = None,
     ) -> None:
@@ -125,7 +126,7 @@ class Prompt(TextBox):
     def offer(self) -> None:
         """Show what could be typed next."""
         self._offered = self.text
-        self.completions.offer(*self._complete(self.text))
+        self.completions.offer(*self._complete(self.text, self.cursor_index))
 
     def close_list(self) -> None:
         """Offer nothing until the text changes."""
@@ -141,11 +142,11 @@ class Prompt(TextBox):
             self._take(choice)
             if not choice.final:
                 return
-        text = self.whole
+        text, shown = self.whole, self.text
         if text.strip():
             # Emptied here and not by whoever takes it: more may have been typed by then.
             self.replace_text("")
-            self.post_message(self.Submitted(text))
+            self.post_message(self.Submitted(text, shown))
 
     def action_newline(self) -> None:
         self._replace_via_keyboard("\n", *self.selection)
@@ -207,14 +208,18 @@ class Prompt(TextBox):
         await super()._on_key(event)
 
     def _take(self, choice: Choice) -> None:
-        self.replace_text(choice.line)
+        if choice.span is None:
+            self.replace_text(choice.line)
+        else:
+            start, end = map(self.location_of, choice.span)
+            result = self.replace(choice.line, start, end, maintain_selection_offset=False)
+            self.move_cursor(result.end_location)
         if not choice.final:
             self.offer()
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         event.stop()
-        if self._offer_if_changed():
-            self.post_message(self.Edited(self.text))
+        self.post_message(self.Edited(self._offer_if_changed()))
 
     def _offer_if_changed(self) -> bool:
         """Keys may come faster than the news that the text changed."""

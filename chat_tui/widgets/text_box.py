@@ -59,6 +59,15 @@ class TextBox(TextArea):
     def selected_text(self) -> str:
         return self.folds.expand(super().selected_text)
 
+    @property
+    def cursor_index(self) -> int:
+        """How many characters of the text stand before the cursor."""
+        return len(self.get_text_range((0, 0), self.cursor_location))
+
+    def location_of(self, index: int) -> Location:
+        before = self.text[:index]
+        return before.count("\n"), index - before.rfind("\n") - 1
+
     def replace_text(self, text: str) -> None:
         """Put another text into the box, cursor at its end, undo kept."""
         self.replace(

@@ -62,6 +62,11 @@ class Running:
         return str(self.app.answer.render()) if self.app.answer.display else ""
 
     @property
+    def title(self) -> str:
+        """What the upper edge of the prompt says."""
+        return str(self.app.prompt.border_title)
+
+    @property
     def hint(self) -> str:
         return str(self.app.prompt.border_subtitle)
 

@@ -1,0 +1,144 @@
+"""The App and the message that is being written: the files it mentions, how long it is going to be.
+
+`Composing(app, chat)` is asked by the App: `edited` when the text in the prompt has changed,
+`carried` for what the frame says of it, `message` for what is sent.
+
+Tokens are counted by what answers, each text once. Until it has, there is an estimate, which says
+that it is one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chat_tui.attach import AttachError, compose, mentions, offered, read
+from chat_tui.chat import Chat
+from chat_tui.commands import Choice
+from chat_tui.effects import CountsCame
+from chat_tui.frames import framed
+
+if TYPE_CHECKING:
+    from chat_tui.app import ChatApp
+
+COUNTED = 400_000
+"""Characters of a text that are worth counting: no context holds more of it."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A text that the message carries: a file, or what is folded."""
+
+    key: Hashable
+    name: str
+    text: str
+
+
+class Composing:
+    def __init__(self, app: ChatApp, chat: Chat) -> None:
+        self._app, self._chat = app, chat
+        self._carried: list[Carried] = []
+        self._known: dict[Hashable, Carried] = {}  # of this text or the one before
+        self._counts: dict[Hashable, int] = {}
+        self._counted_by: object = None
+        self._asked: tuple[int, list[Hashable]] | None = None
+
+    # What it carries.
+
+    def edited(self, *, verbatim: bool = False) -> str:
+        """The text has changed. `verbatim`: nothing in it is a mention. Returns what is wrong with
+        a file that it mentions."""
+        prompt = self._app.prompt
+        problem = ""
+        carried: dict[Hashable, Carried] = {}
+        for mention in () if verbatim else mentions(prompt.text):
+            try:
+                file = self._file(mention.path)
+                carried[file.key] = file
+            except AttachError as error:
+                problem = str(error)
+        for label in prompt.folds.labels(prompt.text):
+            carried[label] = Carried(label, label.strip("[]"), prompt.folds.bodies[label])
+        self._carried = list(carried.values())
+        self._known = carried
+        self.count()
+        return problem
+
+    def _file(self, path: str) -> Carried:
+        try:
+            status = os.stat(os.path.expanduser(path))
+        except OSError as error:
+            raise AttachError(f"{path} cannot be read: {error.strerror}.") from error
+        key = (path, status.st_mtime_ns, status.st_size)
+        return self._known.get(key) or Carried(key, path, framed(path, read(path).text))
+
+    def count(self) -> None:
+        """Ask how many tokens there are in what nobody has counted yet."""
+        if self._chat.model != self._counted_by:
+            self._counts.clear()
+            self._asked, self._counted_by = None, self._chat.model
+        fresh = [
+            text
+            for text in self._carried
+            if text.key not in self._counts and len(text.text) <= COUNTED
+        ]
+        if fresh and self._asked is None:
+            ask = self._chat.count([text.text for text in fresh])
+            if ask is not None:
+                self._asked = ask, [text.key for text in fresh]
+
+    def counts_came(self, came: CountsCame) -> None:
+        if self._asked is not None and came.ask == self._asked[0]:
+            _, keys = self._asked
+            # Where nobody can count, it is not asked again for the same texts.
+            counts = came.tokens or [-1] * len(keys)
+            self._counts.update(zip(keys, counts, strict=True))
+            self._asked = None
+            self.count()
+
+    @property
+    def carried(self) -> str:
+        """What the message carries beside what is typed, and how long that is; empty where it
+        carries nothing."""
+        if not self._carried:
+            return ""
+        tokens, exact = 0, True
+        for text in self._carried:
+            count = self._counts.get(text.key, -1)
+            exact = exact and count >= 0
+            tokens += count if count >= 0 else _estimate(text.text)
+        names = f"{len(self._carried)} texts" if self._carried[1:] else self._carried[0].name
+        context = self._chat.info.context if self._chat.info is not None else 0
+        too_long = context and tokens + self._chat.context_used > context
+        size = f"{'' if exact else 'about '}{tokens:,} tokens"
+        return f"{names}: {size}" + (f", too long for {context:,}" if too_long else "")
+
+    # What is sent.
+
+    def message(self, shown: str, *, verbatim: bool = False) -> str | None:
+        """The message that is sent for what the prompt shows. None: it cannot be, and a line said
+        why."""
+        if verbatim:
+            return self._app.prompt.folds.expand(shown)
+        try:
+            composed = compose(shown, self._app.prompt.folds.expand)
+        except AttachError as error:
+            self._app.answer.tell(str(error), "warning")
+            return None
+        if composed.notes:
+            self._app.answer.tell("\n".join(composed.notes), "info")
+        return composed.text
+
+    def choices(self, before: str) -> list[Choice]:
+        """Files that could be meant by the mention that is being typed."""
+        return [
+            Choice(offer.written, offer.path, offer.size, False, (offer.start, len(before)))
+            for offer in offered(before)
+        ]
+
+
+def _estimate(text: str) -> int:
+    """Four bytes are a token, more or less, in most languages and vocabularies."""
+    return -(-len(text.encode("utf-8", "replace")) // 4)
