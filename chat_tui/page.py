@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from html import escape
 
 from chat_tui.rendering.sanitise import sanitise
+from chat_tui.scores import Surprise, is_known, scored
 from chat_tui.session import Session
 from chat_tui.tree import Answer, Pick, Turn
-from engine.messages import TokenScore
+from engine.messages import NO_ID, TokenScore
 
 _COLD = 8.0
 """Nats of surprisal from which on the heat is full."""
@@ -24,12 +25,15 @@ _STYLE = """
   --heat: 224 92 38; --good: light-dark(#2f855a, #68d391); }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 110rem; margin: 2rem auto;
   padding: 0 1rem; }
-h1 { font-size: 1.4rem; } .about, .figures, .place { opacity: .65; font-size: .85em; }
+h1 { font-size: 1.4rem; }
+.about, .figures, .place { margin: .3rem 0; opacity: .65; font-size: .85em; }
 .turn { margin: 2rem 0; } .turn.aside { margin-left: 2rem; border-left: 2px solid var(--line);
   padding-left: 1rem; }
 .user { white-space: pre-wrap; border-left: 3px solid #4a88d8; padding-left: .8rem;
   margin: .5rem 0 1rem; }
-.answers { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); }
+.answers { display: grid; gap: 1rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); }
+h1, .user { overflow-wrap: anywhere; }
 .answer { border: 1px solid var(--line); border-radius: 6px; padding: .7rem .9rem; min-width: 0; }
 .answer.picked { border-color: var(--good); } .answer.picked h2::after { content: " picked";
   color: var(--good); font-weight: normal; }
@@ -38,6 +42,9 @@ h1 { font-size: 1.4rem; } .about, .figures, .place { opacity: .65; font-size: .8
 .answer:hover .t, .answer:focus .t { background: rgb(var(--heat) / var(--h, 0)); }
 .t:hover { outline: 1px solid currentColor; border-radius: 2px; }
 .forced { border-bottom: 2px dotted #b7791f; } .given { opacity: .7; }
+@media print { :root { color-scheme: light; } body { margin: 0; } .pointing { display: none; }
+  .answer, .user { break-inside: avoid; } .user { break-after: avoid; }
+  .t { background: rgb(var(--heat) / var(--h, 0)); print-color-adjust: exact; } }
 """
 
 
@@ -58,8 +65,10 @@ def to_html(session: Session) -> str:
 <title>{title}</title><style>{_STYLE}</style></head><body>
 <h1>{title}</h1>
 <p class="about">{_text(", ".join(models))} · {_count(len(tree.turns), "turn")},
-{_count(len(tree.answers), "answer")}. Point at an answer: the stronger the ground under a token,
-the more it surprised the model. Dotted: forced, not sampled.</p>
+{_count(len(tree.answers), "answer")}. The stronger the ground under a token, the more it surprised
+the model. Dotted: forced, not sampled.</p>
+<p class="about pointing">Point at an answer to see it, and at a token for its probability and what
+else could have stood there.</p>
 """
     turns = [line for _, turn in tree.walk() for line in _turn(turn, turn.id in on_path)]
     return head + "\n".join(turns) + "\n</body></html>\n"
@@ -80,7 +89,7 @@ def _turn(turn: Turn, on_path: bool) -> Iterator[str]:
         yield f'<pre class="text">{"".join(_tokens(answer))}</pre>'
         caption = _text(Pick(turn, answer).caption)
         tokens = _count(len(answer.tokens), "token")
-        yield f'<p class="figures">{caption} · {tokens}{_perplexity(answer)}</p></article>'
+        yield f'<p class="figures">{caption} · {tokens}{_sums(answer)}</p></article>'
     yield "</div></section>"
 
 
@@ -93,7 +102,8 @@ def _tokens(answer: Answer) -> Iterator[str]:
             classes.append("forced")
         if index < answer.given:
             classes.append("given")
-        heat = "" if score is None else f' style="--h:{_heat(score):.2f}"'
+        known = score is not None and is_known(score.logprob)
+        heat = f' style="--h:{_heat(score):.2f}"' if score is not None and known else ""
         about = escape(_about(token, score), quote=True)
         text = _text(answer.text[start:end])
         yield f'<span class="{" ".join(classes)}"{heat} title="{about}">{text}</span>'
@@ -101,16 +111,15 @@ def _tokens(answer: Answer) -> Iterator[str]:
 
 
 def _about(token: int, score: TokenScore | None) -> str:
+    number = "not told" if token == NO_ID else str(token)
     if score is None:
-        return f"token {token}"
+        return f"token {number}"
     others = ", ".join(
         f"{_piece(other.piece)} {math.exp(other.logprob):.1%}" for other in score.alternatives[:5]
     )
+    likely = f"{math.exp(score.logprob):.2%}" if is_known(score.logprob) else "not known"
     entropy = "not known" if math.isnan(score.entropy) else f"{score.entropy:.2f} nats"
-    return (
-        f"token {token} · p {math.exp(score.logprob):.2%} · rank {score.rank + 1} · "
-        f"entropy {entropy}\n{others}"
-    )
+    return f"token {number} · p {likely} · rank {score.rank + 1} · entropy {entropy}\n{others}"
 
 
 def _piece(piece: bytes) -> str:
@@ -121,16 +130,13 @@ def _heat(score: TokenScore) -> float:
     return max(0.0, min(1.0, -score.logprob / _COLD))
 
 
-def _perplexity(answer: Answer) -> str:
+def _sums(answer: Answer) -> str:
     """Of what the model chose itself."""
-    chosen = [
-        score.logprob
-        for score, mask in zip(answer.scores, answer.mask, strict=False)
-        if score is not None and mask
-    ]
-    if not chosen:
-        return ""
-    return f" · perplexity {math.exp(min(-sum(chosen) / len(chosen), 700)):.2f}"
+    surprise = Surprise.of(scored(answer))
+    perplexity, entropy = surprise.perplexity, surprise.entropy
+    return ("" if perplexity is None else f" · perplexity {perplexity:.2f}") + (
+        "" if entropy is None else f" · mean entropy {entropy:.2f} nats"
+    )
 
 
 def _text(text: str) -> str:

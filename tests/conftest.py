@@ -16,6 +16,7 @@ from engine.threads import SPINS
 os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 from engine.loading.catalog import fetch
+from tests.chat_tui.browser import Browser, found
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +34,16 @@ def smollm2_path(session_home: Path) -> Path:
     for file in (path, *path.parent.glob(path.name + ".*")):
         (models / file.name).symlink_to(file)
     return path
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium, where there is one."""
+    program = found()
+    if program is None:
+        pytest.skip("no Chromium: pages are only tested where it is installed")
+    with Browser(program) as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session", autouse=True)
