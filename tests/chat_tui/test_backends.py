@@ -32,7 +32,9 @@ from engine.messages import (
 )
 from tests.chat_tui.fakes import FakeBackend
 from tests.chat_tui.sse_server import SseServer, talk
+from tests.events import of, until
 
+TINY = Path(__file__).parents[1] / "data" / "nanochat" / "V6" / "chatsft_checkpoints" / "d4"
 PARAMS = SamplingParams((0.7,), max_tokens=24, seed=3)
 
 
@@ -49,8 +51,8 @@ class Side:
 def side(request: pytest.FixtureRequest) -> Iterator[Side]:
     with ExitStack() as stack:
         if request.param == "local":
-            path: Path = request.getfixturevalue("smollm2_path")
-            yield Side(LocalBackend, Load(str(path), device="cpu"), Load("/nowhere/model.gguf"))
+            good = Load(str(TINY), device="cpu")
+            yield Side(LocalBackend, good, Load("/nowhere/model.gguf"))
         else:
             script = talk("Red and green and blue and much more", "No", pause=0.02)
             server = stack.enter_context(SseServer(script))
@@ -65,21 +67,6 @@ def backend(side: Side) -> Iterator[WaitingBackend]:
     until(backend, Ready)
     yield backend
     backend.close()
-
-
-def until(backend: WaitingBackend, *kinds: type, timeout: float = 120) -> list[Event]:
-    seen: list[Event] = []
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        backend.wait(0.05)
-        seen += backend.drain()
-        if any(isinstance(event, kinds) for event in seen):
-            return seen
-    raise AssertionError(f"no {kinds} within {timeout} s, only {seen[-3:]}")
-
-
-def of(kind: type, events: list[Event]) -> list:
-    return [event for event in events if isinstance(event, kind)]
 
 
 def finished(backend: WaitingBackend, ask: Ask) -> list[Event]:
@@ -154,31 +141,41 @@ def test_a_history_of_another_model_is_taken_by_its_text(backend: WaitingBackend
     assert of(Finished, finished(backend, Ask(5, "Who am I?", history, params=PARAMS)))
 
 
-def test_a_model_that_cannot_be_had_leaves_the_backend_usable(side: Side) -> None:
-    backend = side.make()
+def test_a_model_that_cannot_be_had_leaves_the_backend_usable(
+    side: Side, backend: WaitingBackend
+) -> None:
     backend.send(side.bad)
-    (failed,) = of(Failed, until(backend, Failed, Ready))
+    (failed,) = of(Failed, until(backend, Failed))
     assert failed.ask is None
     assert failed.message
     assert "\n" not in failed.message
     backend.send(side.good)
     until(backend, Ready)
-    backend.close()
+    assert of(Finished, finished(backend, Ask(6, "Hello!", params=PARAMS)))
 
 
 def test_closing_is_final_until_something_is_sent(side: Side) -> None:
     backend = side.make()
     backend.close()
-    backend.send(side.good)
-    until(backend, Ready)
-    backend.close()
+    for _ in "ab":
+        backend.send(side.bad)
+        until(backend, Failed)
+        backend.close()
+        backend.close()
+        backend.drain()
+        time.sleep(0.1)
+        assert not backend.drain()
+
+
+def test_closing_while_an_answer_grows_is_final_too(side: Side, backend: WaitingBackend) -> None:
+    backend.send(Ask(8, "Tell me a long story.", params=replace(PARAMS, max_tokens=400)))
+    until(backend, Stepped)
     backend.close()
     backend.drain()
     time.sleep(0.1)
     assert not backend.drain()
     backend.send(side.good)
     until(backend, Ready)
-    backend.close()
 
 
 # Turning from one to the other.

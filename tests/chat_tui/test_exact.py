@@ -28,7 +28,7 @@ from engine.messages import (
     Stepped,
 )
 from tests.chat_tui.sse_server import Asked, SseServer, Wire, talk
-from tests.chat_tui.test_server import of, texts, until
+from tests.events import of, texts, until
 
 USER, END, ASSISTANT, SYSTEM = 1, 2, 3, 4
 ROLES = {"user": USER, "assistant": ASSISTANT, "system": SYSTEM}

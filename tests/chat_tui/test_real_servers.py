@@ -27,7 +27,7 @@ from engine.messages import (
     Started,
     Stepped,
 )
-from tests.chat_tui.test_server import of, texts, until
+from tests.events import of, texts, until
 
 SERVERS = os.environ.get("CHAT_TUI_TEST_SERVERS", "").split()
 PARAMS = SamplingParams((0.8,), top_ks=(50,), max_tokens=24, seed=7, alternatives=5)

@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,35 +33,10 @@ from engine.messages import (
     Stepped,
 )
 from tests.chat_tui.sse_server import Asked, Script, SseServer, Wire, talk
+from tests.events import of, texts, until
 
 ENDS = (Finished, Failed, Overflowed)
 PLAIN = SamplingParams((0.7,), top_ks=(None,), seed=1)
-
-
-def until(backend: ServerBackend, *kinds: type, timeout: float = 20) -> list[Event]:
-    """Events up to and with the first of one of `kinds`."""
-    seen: list[Event] = []
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        backend.wait(0.05)
-        seen += backend.drain()
-        if any(isinstance(event, kinds) for event in seen):
-            return seen
-    raise AssertionError(f"no {kinds} within {timeout} s, only {seen[-3:]}")
-
-
-def of(kind: type, events: Sequence[Event]) -> list:
-    return [event for event in events if isinstance(event, kind)]
-
-
-def texts(events: Sequence[Event], rows: int = 1) -> list[str]:
-    said = [""] * rows
-    for event in events:
-        if isinstance(event, Stepped):
-            said = [before + new for before, new in zip(said, event.texts, strict=True)]
-        elif isinstance(event, RowFinished):
-            said[event.row] += event.text
-    return said
 
 
 @contextmanager
