@@ -1,8 +1,9 @@
 """What goes between the engine's process and its user: requests in, events out.
 
-Plain frozen dataclasses without a tensor in them; importing this module is cheap (no torch), so
-that the screen, the one-shot mode and the tests can speak the protocol. `engine/worker.py` answers
-it, `engine/client.py` asks it.
+Plain tuples with names, and frozen dataclasses where one is kept or changed, without a tensor in
+them. Importing this module is cheap (no torch; a dataclass takes seven times as long to make as a
+tuple), so that the screen, the one-shot mode and the tests can speak the protocol.
+`engine/worker.py` answers it, `chat_tui/backends/` asks.
 
 A conversation is sent as its exchanges: the user's words as text (encoding them is deterministic)
 and each answer as the exact token ids that the model generated. `Started.prompt_tokens` is the
@@ -117,8 +118,7 @@ class Load:
     key_env: str = DEFAULT_KEY_ENV
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(NamedTuple):
     """Answer `text` after `history` with `samples` rows.
 
     Answered by `Started`, `Prefilling`..., `Stepped`..., one `RowFinished` per row and `Finished`;
@@ -142,8 +142,7 @@ class Ask:
     answer_text: str = ""
 
 
-@dataclass(frozen=True)
-class Score:
+class Score(NamedTuple):
     """How likely was each of `tokens` from place `start` (at least 1) on? Answered by `Scored` or
     `Failed`. `temperature` and `top_k` are those that they were sampled at, where they were."""
 
@@ -155,8 +154,7 @@ class Score:
     top_k: int | None = None
 
 
-@dataclass(frozen=True)
-class Count:
+class Count(NamedTuple):
     """How many tokens is each of `texts`, as ordinary text? Answered by `Counted` or `Failed`; also
     while an ask runs."""
 
@@ -164,8 +162,7 @@ class Count:
     texts: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Cancel:
+class Cancel(NamedTuple):
     """End one row of a running ask between two steps, or all of them (`row` None). What was
     generated stays."""
 
@@ -179,8 +176,7 @@ Request = Load | Ask | Score | Count | Cancel
 # Events: from the engine.
 
 
-@dataclass(frozen=True)
-class Loading:
+class Loading(NamedTuple):
     """Progress before `Ready`. `done` and `total` are bytes while downloading, else 0; `what` is
     one line."""
 
@@ -189,13 +185,11 @@ class Loading:
     total: int = 0
 
 
-@dataclass(frozen=True)
-class Ready:
+class Ready(NamedTuple):
     info: ModelInfo
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(NamedTuple):
     """The prompt is known (to a server alone, where it is empty) and the prefill begins.
     `preface_tokens` of it stand before the
     conversation's own turns (the system text, the calculator's examples). `answer` is the end of it
@@ -212,8 +206,7 @@ class Started:
     answer_text: str = ""
 
 
-@dataclass(frozen=True)
-class Prefilling:
+class Prefilling(NamedTuple):
     ask: int
     done: int
     total: int
@@ -269,8 +262,7 @@ class TokenScore(NamedTuple):
     alternatives: tuple[Alternative, ...]
 
 
-@dataclass(frozen=True)
-class Stepped:
+class Stepped(NamedTuple):
     """One token for each row that still runs; None in rows that have finished.
 
     `texts` are the characters that became complete with this token (a token may complete none, or
@@ -287,20 +279,17 @@ class Stepped:
     scores: tuple[TokenScore | None, ...] = ()
 
 
-@dataclass(frozen=True)
-class Scored:
+class Scored(NamedTuple):
     ask: int
     scores: tuple[TokenScore, ...]
 
 
-@dataclass(frozen=True)
-class Counted:
+class Counted(NamedTuple):
     ask: int
     tokens: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class RowFinished:
+class RowFinished(NamedTuple):
     """A row ended. `closing` are the ids that must follow its tokens before the next turn (the stop
     token where the row did not generate it, and what the chat format puts behind it). `text` is the
     tail that was held back as an incomplete character."""
@@ -340,14 +329,12 @@ class Stats:
     prompt_tokens: int | None = None
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(NamedTuple):
     ask: int
     stats: Stats
 
 
-@dataclass(frozen=True)
-class Overflowed:
+class Overflowed(NamedTuple):
     """The prompt does not fit; nothing was run. `sizes` are the tokens of each exchange, oldest
     first, and of the new message, so that the caller can say how many of the oldest turns must
     go."""
@@ -358,16 +345,14 @@ class Overflowed:
     sizes: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Failed:
+class Failed(NamedTuple):
     """A load (`ask` None) or an ask failed; `message` is one line."""
 
     ask: int | None
     message: str
 
 
-@dataclass(frozen=True)
-class Died:
+class Died(NamedTuple):
     """The engine's process is gone (made by the client, not sent by the worker). The next `Load`
     starts it anew."""
 
