@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from chat_tui.screens.tree import TreeScreen
 
 _NO_MODEL = "There is no model to ask yet."
+_WHICH = "A part of a character, and the server does not tell which token it is."
 _OTHER_MODEL = "It is {}'s; the model that is loaded has other tokens."
 _UNTOLD = "The server did not tell."
 _GROWS = "It is still growing; ask again when it has ended."
@@ -136,6 +137,9 @@ class Looking:
         """New answers from a token on; the screen stays where that cannot be now."""
         if self._chat.running:
             self._app.notify(GROWING, markup=False)
+            return
+        if isinstance(message.instead, str) and "\N{REPLACEMENT CHARACTER}" in message.instead:
+            self._app.notify(_WHICH, markup=False)
             return
         self._app.close_screens()
         answer = self._chat.conversation.tree.answers[message.answer]

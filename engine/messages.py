@@ -96,6 +96,12 @@ class ModelInfo:
     stop_tokens: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
 
+    @property
+    def title(self) -> str:
+        """Its name where there is little room: llama-server calls a model by the path of its
+        file."""
+        return self.name.rstrip("/").rpartition("/")[2] if self.name.startswith("/") else self.name
+
 
 # Requests: to the engine.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,6 +33,14 @@ class Example:
 
     user: str
     answer: str
+
+
+class Encoder(Protocol):
+    """What the dialects in text want of a tokenizer."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def encode_mixed(self, parts: Iterable[int | str], *, continues: bool = False) -> list[int]: ...
 
 
 class ToolReader(Protocol):
@@ -167,7 +175,7 @@ class JsonTools:
     name = "tool_call"
     declared = True
 
-    def __init__(self, tokenizer: Tokenizer, layout: ToolLayout) -> None:
+    def __init__(self, tokenizer: Encoder, layout: ToolLayout) -> None:
         self.tokenizer = tokenizer
         self.layout = layout
 
@@ -258,7 +266,7 @@ class NotationTools:
     name = "notation"
     declared = False
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Encoder) -> None:
         self.tokenizer = tokenizer
 
     def reader(self) -> ToolReader:
@@ -307,7 +315,7 @@ _LONGEST = 200
 
 
 class _NotationReader(_Reader):
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Encoder) -> None:
         super().__init__()
         self._tokenizer = tokenizer
         self._open: str | None = None

@@ -7,8 +7,11 @@ What a server refuses by name (`top_k`, `logprobs`, ...) is left out from then o
 (`Traits.note`). A request is repeated only while nothing of its answer has been shown, so nothing
 is ever shown twice.
 
-Where the server takes token ids (`Exact`) and no tool is offered, the request is the conversation's
-own list of ids, on `/completions`; else it is messages, on `/chat/completions`.
+Where the server takes token ids (`Exact`), the request is the conversation's own list of ids, on
+`/completions`; else, and where a tool is offered that ids cannot give, it is messages, on
+`/chat/completions`. A call of the calculator ends the request, which stops the server; its result
+is put behind it, and the next request goes on from there. So answers that may well call are
+requests of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from typing import Any
 
 import httpx
 
-from chat_tui.backends import dialogue
+from chat_tui.backends.bodies import MOST_ROUNDS, Bodies
 from chat_tui.backends.chunks import Usage
 from chat_tui.backends.endpoint import Endpoint, body_of
 from chat_tui.backends.exact import Exact, Prompt, behind
@@ -52,8 +55,6 @@ from engine.messages import (
     per_row,
 )
 
-MOST_ROUNDS = 8
-"""Requests behind tool calls; the last one may call no more."""
 _PATIENCE_S = 15.0
 """A server that wants to be asked again within this time is; a longer wait is the user's affair."""
 _TRIES = 3
@@ -74,15 +75,14 @@ class Answering:
     ) -> None:
         self._ask, self._http, self._where = ask, http, where
         self._traits, self._exact, self._limits, self._say = traits, exact, limits, say
-        self._prompt: Prompt | None = None
         sampling = zip(
             per_row(ask.params.temperatures, ask.samples),
             per_row(ask.params.top_ks, ask.samples),
             strict=True,
         )
         self._rows = [Row(index, *how) for index, how in enumerate(sampling)]
-        seed = ask.params.seed
-        self._seed = random.getrandbits(31) if seed is None else seed
+        seed = random.getrandbits(31) if ask.params.seed is None else ask.params.seed
+        self._bodies = Bodies(ask, traits, exact, seed)
         self._running: dict[asyncio.Task[None], tuple[Row, ...]] = {}
         self._started = False
         self._error: ServerError | None = None
@@ -99,7 +99,7 @@ class Answering:
         for (temperature, _), group in groupby(self._rows, key=sampling):
             rows = tuple(row for row in group if not row.ended)
             # vLLM refuses several greedy samples, which says nothing about others.
-            together = rows and temperature > 0 and self._traits.takes("n")
+            together = rows and temperature > 0 and self._traits.takes("n") and not self._calls
             for part in [rows] if together else [(row,) for row in rows]:
                 self._spawn(self._round(part), part)
         try:
@@ -112,22 +112,44 @@ class Answering:
         finally:
             for task in self._running:
                 task.cancel()
+            for row in self._rows:  # for one that misses it, as `asyncio.wait_for` lets them
+                row.ended = True
+            await asyncio.gather(*self._running, return_exceptions=True)
         return self._say(self._end())
 
     async def _prepare(self) -> Failed | Overflowed | None:
         """Make the prompt's ids, where that is possible; an event where nothing is to be asked."""
         ask, exact = self._ask, self._exact
         begun = bool(ask.answer or ask.answer_text)
-        if exact is not None and (begun or not (ask.tools and self._traits.takes("tools"))):
+        by_ids = exact is not None and (
+            begun or not ask.tools or exact.tools is not None or not self._traits.takes("tools")
+        )
+        if exact is not None and by_ids:
             try:
-                self._prompt = prompt = await exact.prompt(ask)
+                prompt = self._bodies.prompt = await exact.prompt(ask)
             except ServerError as error:
                 return Failed(ask.ask, self._where.redact(str(error)))
             if prompt is not None and len(prompt.ids) >= exact.context:
                 return Overflowed(ask.ask, len(prompt.ids), exact.context, prompt.sizes)
+            if prompt is not None:
+                for row in self._rows:
+                    row.names = exact.names
+                    if ask.tools and exact.tools is not None:
+                        row.follow(exact.tools.follower(), prompt.answer_text)
         if begun and self._prompt is None:
             return Failed(ask.ask, f"{self._where.host} cannot go on from the middle of an answer.")
         return None
+
+    @property
+    def _prompt(self) -> Prompt | None:
+        """The ids that are sent; None where messages are."""
+        return self._bodies.prompt
+
+    @property
+    def _calls(self) -> bool:
+        """Whether answers are likely to call the calculator, and to leave their request there."""
+        forced = any(row.forced for row in self._rows)
+        return forced or (self._prompt is not None and self._prompt.calls)
 
     def cancel(self, index: int | None) -> None:
         """End one row, or all; a request that nobody waits for any more is closed."""
@@ -142,13 +164,24 @@ class Answering:
     def _spawn(self, work: Coroutine[Any, Any, None], rows: tuple[Row, ...]) -> None:
         self._running[asyncio.create_task(work)] = rows
 
+    def _part(self, row: Row) -> None:
+        """Let a row of the request that runs go on in one of its own."""
+        task = asyncio.current_task()
+        if task in self._running:
+            self._running[task] = tuple(each for each in self._running[task] if each is not row)
+        self._spawn(self._round((row,)), (row,))
+
     async def _round(self, rows: tuple[Row, ...]) -> None:
         """One request for `rows`; whatever goes wrong is kept for the end of the ask."""
         try:
+            if rows[0].forced and not rows[0].ended:
+                await self._force(rows[0])
+            if rows[0].ended:
+                return
             async with aclosing(await self._open(rows)) as response:
                 alone = rows if self._traits.takes("n") else rows[:1]
                 for row in rows[len(alone) :]:
-                    self._spawn(self._round((row,)), (row,))
+                    self._part(row)
                 self._start()
                 await self._read(response, alone)
         except ServerError as error:
@@ -156,13 +189,29 @@ class Answering:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             self._error = self._error or of_transport(error, self._where.host)
 
+    async def _force(self, row: Row) -> None:
+        """Put behind a call what it came to."""
+        assert self._exact is not None
+        assert self._prompt is not None
+        text = self._exact.text
+        ids = await text.literal(row.forced)
+        room = self._exact.context - len(self._prompt.ids) - len(row.ids)
+        if self._ask.params.max_tokens is not None:
+            room = min(room, self._ask.params.max_tokens - len(row.ids))
+        texts = await text.texts(ids, row.forced)
+        self._start()
+        self._step(row.force(ids[:room], texts[:room]), row)
+        if room <= len(ids):
+            row.finish = "length"
+            self._end_row(row, row.reason(self._ask.params.max_tokens))
+
     async def _open(self, rows: Sequence[Row]) -> httpx.Response:
         """The response that streams; left out is what the server refuses by name."""
         tried = 0
         refused: set[str] = set()
         while True:
             tried += 1
-            body = self._body(rows, refused)
+            body = self._bodies.of(rows, refused)
             page = "completions" if "prompt" in body else "chat/completions"
             request = self._http.build_request("POST", f"{self._where.base}/{page}", json=body)
             try:
@@ -195,57 +244,13 @@ class Answering:
             else:
                 raise error
 
-    def _body(self, rows: Sequence[Row], refused: set[str]) -> dict[str, Any]:
-        row, params = rows[0], self._ask.params
-        body: dict[str, Any] = {
-            "model": self._traits.model,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            "temperature": row.temperature,
-            "seed": (self._seed + row.index) % 2**31,
-        }
-        if len(rows) > 1:
-            body["n"] = len(rows)
-        if params.max_tokens is not None:
-            body["max_tokens"] = max(params.max_tokens - row.tokens, 1)
-        if row.top_k is not None or self._traits.open:
-            body["top_k"] = -1 if row.top_k is None else row.top_k
-        body |= self._as_messages(row, refused) if self._prompt is None else self._as_ids(row)
-        return self._traits.fit(body, refused, tools=self._ask.tools)
-
-    def _as_messages(self, row: Row, refused: set[str]) -> dict[str, Any]:
-        ask, several = self._ask, self._ask.params.alternatives
-        tools = self._traits.takes("tools") and "tools" not in refused and ask.tools
-        sent = dialogue.messages(ask.history, ask.text, ask.system, tools=tools)
-        body: dict[str, Any] = {"messages": [*sent, *row.behind]}
-        if several is not None:
-            body |= {"logprobs": True, "top_logprobs": min(several, 20)}
-        if tools:
-            last = row.rounds >= MOST_ROUNDS
-            body |= {"tools": [dialogue.CALCULATOR], "tool_choice": "none" if last else "auto"}
-        return body
-
-    def _as_ids(self, row: Row) -> dict[str, Any]:
-        assert self._prompt is not None
-        assert self._exact is not None
-        params, ids = self._ask.params, self._prompt.ids
-        several = params.alternatives
-        body: dict[str, Any] = {"prompt": list(ids)}
-        if params.max_tokens is None:  # the endpoint's own default is 16
-            body["max_tokens"] = self._exact.context - len(ids)
-        if self._exact.kind == "vLLM":
-            body["return_token_ids"] = True
-        elif several is None:
-            several = 1  # llama-server gives ids with log-probabilities alone
-        if several is not None:
-            body["logprobs"] = min(several, 20)
-        return body
-
     # What comes back.
 
     async def _read(self, response: httpx.Response, rows: tuple[Row, ...]) -> None:
         begun: set[int] = set()
         ended: set[int] = set()
+        goes_on = bool(rows[0].ids)
+        parted: set[int] = set()
         complete = False
         async with aclosing(chunks(response, self._where.host, self._limits)) as stream:
             async for chunk in stream:
@@ -256,7 +261,8 @@ class Answering:
                     raise ServerError(
                         f"{self._where.host} failed in the middle: {chunk.error[:300]}"
                     )
-                self._count(chunk.usage)
+                if chunk.usage is not None and not goes_on:
+                    self._count(chunk.usage)
                 for piece in chunk.pieces:
                     if piece.index >= len(rows) or piece.index in ended:
                         continue
@@ -264,9 +270,18 @@ class Answering:
                     begun.add(piece.index)
                     if not row.ended:
                         self._step(row.take(piece), row)
-                    if piece.finish:
+                    if row.forced:
+                        ended.add(piece.index)
+                        parted.add(piece.index)
+                        self._part(row)
+                    elif piece.finish:
                         ended.add(piece.index)
                         self._finish_round(row)
+                everybody = range(len(rows))
+                if all(rows[index].ended or index in parted for index in everybody) and (
+                    parted or not ended.issuperset(everybody)
+                ):
+                    return  # nobody waits for the rest: the request is closed, and it ends there
         if not complete and (begun > ended or not begun):
             raise ServerError(f"{self._where.host} ended the stream in the middle of the answer.")
         for index, row in enumerate(rows):
@@ -275,18 +290,18 @@ class Answering:
                     self._finish_round(row)
             elif not row.ended:  # `n` was taken, and ignored
                 self._traits.learn({"n"}, tools=self._ask.tools)
-                self._spawn(self._round((row,)), (row,))
+                self._part(row)
 
     def _start(self) -> None:
         if not self._started:
             self._started = True
-            prompt = self._prompt or Prompt((), 0, (), "", (), ())
+            prompt = self._prompt or Prompt()
             self._say(
                 Started(
                     ask=self._ask.ask,
                     prompt_tokens=prompt.ids,
                     preface_tokens=prompt.preface,
-                    seed=self._seed,
+                    seed=self._bodies.seed,
                     temperatures=tuple(row.temperature for row in self._rows),
                     max_tokens=self._ask.params.max_tokens or 0,
                     answer=prompt.answer,
@@ -319,7 +334,7 @@ class Answering:
             return
         if row.calling and row.finish != "length" and row.rounds < MOST_ROUNDS:
             self._step(row.end_round(), row)
-            if limit is None or row.tokens < limit:
+            if limit is None or len(row.ids) < limit:
                 self._spawn(self._round((row,)), (row,))
                 return
             row.finish = "length"
@@ -329,7 +344,7 @@ class Answering:
         if not row.ended:
             row.ended = True
             self._start()  # it may have been cancelled before
-            closing = () if self._prompt is None else behind((row.last,), self._prompt.closing)
+            closing = () if self._prompt is None else behind(row.ids[-1:], self._prompt.closing)
             self._say(RowFinished(self._ask.ask, row.index, reason, closing))
 
     # The end.
@@ -349,24 +364,23 @@ class Answering:
         whole = sum(parts) or 1
         return tuple(round(error.prompt_tokens * part / whole) for part in parts)
 
-    def _count(self, usage: Usage | None) -> None:
+    def _count(self, usage: Usage) -> None:
         """Answers to several samples are counted in as many ways as there are servers: only a
         single answer's count is believed."""
-        if usage is not None:
-            before = self._usage
-            alone = len(self._rows) == 1 and not self._rows[0].rounds
-            self._usage = Usage(
-                before.prompt if usage.prompt is None else usage.prompt,
-                usage.completion if alone else None,
-                before.cached if usage.cached is None else usage.cached,
-            )
+        before = self._usage
+        self._usage = Usage(
+            before.prompt if usage.prompt is None else usage.prompt,
+            usage.completion if len(self._rows) == 1 else None,
+            before.cached if usage.cached is None else usage.cached,
+        )
 
     def _stats(self) -> Stats:
         first = self._last_at if self._first_at is None else self._first_at
         decode_s = self._last_at - first
-        counts = [row.tokens for row in self._rows]
-        if self._usage.completion is not None:
-            counts = [self._usage.completion]
+        counts = [len(row.ids) for row in self._rows]
+        counted = self._usage.completion
+        if counted is not None and self._prompt is None and not self._rows[0].rounds:
+            counts = [counted]
         new = sum(counts) - len(counts)
         return Stats(
             ttft_s=first - self._began,

@@ -4,10 +4,10 @@ A chat endpoint is sent text and encodes it anew each time, with answers cut int
 they were generated in. Here the list that the model has seen and written is sent itself, so that a
 picked answer is continued token for token, and another answer can begin with any part of it.
 
-The server's own chat template says what stands around the turns. It is asked once per system text,
-with the turns "x" and "y" as probes; what it puts behind an answer and before the next message is
-then known as ids. A template that does not only append (because it drops earlier reasoning, for
-one) cannot be followed like this: `Exact.prompt` gives None, and the chat endpoint has to do.
+The server's own chat template says what stands around the turns: a message is rendered behind the
+probe turns "x" and "y", and what comes behind them is what it adds to the list. A template that
+does not only append (because it drops earlier reasoning, for one) cannot be followed like this:
+`Exact.prompt` gives None, and the chat endpoint has to do.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import httpx
 
-from chat_tui.backends import endpoint
+from chat_tui.backends import endpoint, exact_tools
 from chat_tui.backends.dialogue import Message
 from chat_tui.backends.endpoint import Endpoint, Served
+from chat_tui.backends.exact_tools import ExactTools
 from chat_tui.backends.faults import ServerError
-from engine.messages import NO_ID, Ask
-
-Ids = tuple[int, ...]
+from chat_tui.backends.served_tokenizer import Ids, ServedTokenizer
+from engine.messages import NO_ID, Ask, Exchange
 
 
 class Prompt(NamedTuple):
@@ -38,35 +38,44 @@ class Prompt(NamedTuple):
         answer: the end of it that every answer begins with, and `answer_text` its text.
         closing: what the template puts behind an answer.
         sizes: tokens of each exchange, and of the new message.
+        calls: the model has been told of the calculator, so that it may well call it.
     """
 
-    ids: Ids
-    preface: int
-    answer: Ids
-    answer_text: str
-    closing: Ids
-    sizes: tuple[int, ...]
+    ids: Ids = ()
+    preface: int = 0
+    answer: Ids = ()
+    answer_text: str = ""
+    closing: Ids = ()
+    sizes: tuple[int, ...] = ()
+    calls: bool = False
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """What the template does around turns: `before` a conversation, and behind an answer."""
+    """What the template does behind the turns "x" and "y": `answered` are the ids up to where the
+    next message begins, and `closing` those of them that are behind the answer."""
 
-    before: Ids
     answered: Ids
     closing: Ids
 
 
 class Exact:
-    """A server's tokenizer and chat template, over HTTP."""
+    """What a server makes of a conversation.
 
-    def __init__(
-        self, http: httpx.AsyncClient, where: Endpoint, model: str, kind: str, context: int
-    ) -> None:
-        self.context = context
-        self.kind = kind
-        self._http, self._where, self._model = http, where, model
-        self._frames: dict[str | None, _Frame | None] = {}
+    Attributes:
+        context: tokens that one answer and its prompt have room in.
+        kind: "vLLM" or "llama-server".
+        tools: how it is given the calculator; None where ids cannot do that.
+        names: tokens by their texts: the one that ends an answer.
+        text: the server's tokenizer.
+    """
+
+    def __init__(self, text: ServedTokenizer, context: int) -> None:
+        self.text, self.context, self.kind = text, context, text.kind
+        self.tools: ExactTools | None = None
+        self.names: dict[bytes, int] = {}
+        self._frames: dict[tuple[str | None, bool], _Frame | None] = {}
+        self._turns: dict[tuple[str | None, bool, bool, str], Ids | None] = {}
 
     @classmethod
     async def of(cls, http: httpx.AsyncClient, where: Endpoint, model: Served) -> Exact | None:
@@ -75,100 +84,120 @@ class Exact:
             return None
         try:
             context = model.context or await _slot_context(http, where)
-            exact = cls(http, where, model.name, model.kind, context)
-            return exact if context and await exact._frame(None) is not None else None
+            text = ServedTokenizer(http, where, model.name, model.kind)
+            exact = cls(text, context)
+            frame = await exact._frame(None, tools=False) if context else None
+            if frame is None:
+                return None
+            if frame.closing:
+                name = await text.decoded(frame.closing[:1])
+                exact.names[name.encode("utf-8", "replace")] = frame.closing[0]
+            exact.tools = await exact_tools.learn(text.rendered_text)
+            return exact
         except ServerError:
             return None
 
     async def prompt(self, ask: Ask) -> Prompt | None:
         """Raises ServerError where the server fails on the way."""
-        frame = await self._frame(ask.system)
-        if frame is None:
+        tools = self.tools if ask.tools else None
+        declared = tools is not None and tools.declared
+        frame = await self._frame(ask.system, tools=declared)
+        if frame is None or NO_ID in ask.answer:
             return None
-        ids: Ids = ()
-        sizes: list[int] = []
-        for number, exchange in enumerate(ask.history):
-            turn = await self._turn(frame, ask.system, exchange.user, first=number == 0)
-            if turn is None:
-                return None
-            known = exchange.tokens is not None and NO_ID not in exchange.tokens
-            answer = exchange.tokens if known else await self.encoded(exchange.text)
-            assert answer is not None
-            turn += answer + behind(answer, frame.closing)
-            ids += turn
-            sizes.append(len(turn))
-        turn = await self._turn(frame, ask.system, ask.text, first=not ask.history)
-        if turn is None or NO_ID in ask.answer:
+        taught = () if tools is None else tools.examples(ask.text)
+        past = [*(Exchange(each.user, None, each.answer) for each in taught), *ask.history]
+        users = [*(exchange.user for exchange in past), ask.text]
+        first, *turns = await asyncio.gather(
+            self._turn(frame, ask.system, users[0], tools=declared, first=True),
+            *(self._turn(frame, ask.system, user, tools=declared) for user in users),
+        )
+        answers = await asyncio.gather(*(self._answer(exchange, frame) for exchange in past))
+        begun = ask.answer + (await self.text.encoded(ask.answer_text) if ask.answer_text else ())
+        known = [turn for turn in turns if turn is not None]
+        if first is None or len(known) < len(turns):
             return None
-        begun = ask.answer + (await self.encoded(ask.answer_text) if ask.answer_text else ())
-        ids += turn + begun
-        sizes.append(len(turn) + len(begun))
+        ids = first
+        for turn, answer in zip(known[1:], answers, strict=True):
+            ids += answer + turn
+        ids += begun
+        # A turn is as long as it is behind others; the rest of the first one stands before all.
+        sizes = [
+            len(turn) + len(answer) for turn, answer in zip(known, (*answers, begun), strict=True)
+        ][len(taught) :]
         return Prompt(
             ids,
-            len(frame.before),
+            max(0, len(ids) - sum(sizes)),
             begun,
-            await self.decoded(begun) if begun else "",
+            await self.text.decoded(begun) if begun else "",
             frame.closing,
             tuple(sizes),
+            calls=declared or bool(taught),
         )
 
-    async def _turn(
-        self, frame: _Frame, system: str | None, user: str, *, first: bool
-    ) -> Ids | None:
-        """A message of the user, from where the one before it was closed to where the answer
-        begins."""
-        said = {"role": "user", "content": user}
-        if first:
-            return await self._rendered([*_system(system), said])
-        whole = await self._rendered([*_system(system), *_PROBE, said])
-        count = len(frame.answered)
-        return whole[count:] if whole[:count] == frame.answered else None
+    async def _answer(self, exchange: Exchange, frame: _Frame) -> Ids:
+        known = exchange.tokens is not None and NO_ID not in exchange.tokens
+        answer = exchange.tokens if known else await self.text.encoded(exchange.text)
+        assert answer is not None
+        return answer + behind(answer, frame.closing)
 
-    async def _frame(self, system: str | None) -> _Frame | None:
-        if system not in self._frames:
+    async def _turn(
+        self, frame: _Frame, system: str | None, user: str, *, tools: bool, first: bool = False
+    ) -> Ids | None:
+        """What a message of the user adds, from where the one before it was closed to where the
+        answer begins; the first of a conversation has the system text before it."""
+        key = (system, tools, first, user)
+        if key not in self._turns:
+            lead = [*_system(system), *(() if first else _PROBE)]
+            if await self.text.has_names(user):
+                # Rendered as it is, it would become special tokens.
+                one, other = await asyncio.gather(
+                    *(
+                        self.text.rendered([*lead, _said(probe)], tools=tools)
+                        for probe in ("x", "z")
+                    )
+                )
+                before = len(_common(one, other))
+                after = len(_common(one[before:][::-1], other[before:][::-1]))
+                ids = one[:before] + await self.text.encoded(user) + one[len(one) - after :]
+            else:
+                ids = await self.text.rendered([*lead, _said(user)], tools=tools)
+            count = 0 if first else len(frame.answered)
+            appends = first or ids[:count] == frame.answered
+            self._turns[key] = ids[count:] if appends else None
+        return self._turns[key]
+
+    async def _frame(self, system: str | None, *, tools: bool) -> _Frame | None:
+        key = (system, tools)
+        if key not in self._frames:
             lead = _system(system)
-            opened, other, answered, answer = await asyncio.gather(
-                self._rendered([*lead, _PROBE[0]]),
-                self._rendered([*lead, {"role": "user", "content": "z"}]),
-                self._rendered([*lead, *_PROBE], generate=False),
-                self.encoded("y"),
+            opened, whole, answer = await asyncio.gather(
+                self.text.rendered([*lead, _PROBE[0]], tools=tools),
+                self.text.rendered([*lead, *_PROBE, _said("x")], tools=tools),
+                self.text.encoded("y"),
             )
             place = len(opened) + len(answer)
-            appends = answered[:place] == opened + answer
-            same = takewhile(lambda pair: pair[0] == pair[1], zip(opened, other, strict=False))
-            before = tuple(token for token, _ in same)
-            self._frames[system] = _Frame(before, answered, answered[place:]) if appends else None
-        return self._frames[system]
+            frame = None
+            if whole[:place] == opened + answer:
+                closing = await self._closing(whole[place:])
+                frame = _Frame(whole[:place] + closing, closing)
+            self._frames[key] = frame
+        return self._frames[key]
 
-    # The server's pages.
-
-    async def _rendered(self, messages: Sequence[Message], *, generate: bool = True) -> Ids:
-        body: dict[str, Any] = {"messages": list(messages), "add_generation_prompt": generate}
-        if self.kind == "vLLM":
-            return _ids(await self._ask("tokenize", {"model": self._model, **body}))
-        text = _field(await self._ask("apply-template", body), "prompt")
-        special = {"add_special": True, "parse_special": True}
-        return _ids(await self._ask("tokenize", {"content": text, **special}))
-
-    async def encoded(self, text: str) -> Ids:
-        """Text as it continues a list: without special tokens."""
-        if self.kind == "vLLM":
-            body: dict[str, Any] = {"prompt": text, "add_special_tokens": False}
-            return _ids(await self._ask("tokenize", {"model": self._model, **body}))
-        return _ids(await self._ask("tokenize", {"content": text, "parse_special": False}))
-
-    async def decoded(self, ids: Ids) -> str:
-        document = await self._ask("detokenize", {"model": self._model, "tokens": list(ids)})
-        return _field(document, "prompt" if self.kind == "vLLM" else "content")
-
-    async def _ask(self, page: str, body: object) -> object:
-        return await endpoint.ask(self._http, self._where, f"{self._where.root}/{page}", body)
+    async def _closing(self, ids: Ids) -> Ids:
+        """Of the ids between an answer and the next message, those that belong to the answer: one
+        that ends it, and the white space behind that. (Rendered without a message behind it,
+        llama-server leaves an answer open.)"""
+        end = 1
+        while end < len(ids) and (await self.text.decoded(ids[end : end + 1])).isspace():
+            end += 1
+        return ids[:end]
 
 
-_PROBE: tuple[Message, Message] = (
-    {"role": "user", "content": "x"},
-    {"role": "assistant", "content": "y"},
-)
+def _said(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+_PROBE: tuple[Message, Message] = (_said("x"), {"role": "assistant", "content": "y"})
 
 
 def behind(answer: Sequence[int], closing: Ids) -> Ids:
@@ -180,23 +209,15 @@ def _system(system: str | None) -> list[Message]:
     return [] if system is None else [{"role": "system", "content": system}]
 
 
+def _common(one: Ids, other: Ids) -> Ids:
+    """How two lists both begin."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return tuple(id for id, _ in pairs)
+
+
 async def _slot_context(http: httpx.AsyncClient, where: Endpoint) -> int:
     """llama-server's context, as one answer has it."""
     document = await endpoint.ask(http, where, f"{where.root}/props")
     settings = document.get("default_generation_settings") if isinstance(document, dict) else None
     context = settings.get("n_ctx") if isinstance(settings, dict) else None
     return context if isinstance(context, int) else 0
-
-
-def _ids(document: object) -> Ids:
-    ids = document.get("tokens") if isinstance(document, dict) else None
-    if not isinstance(ids, list) or not all(isinstance(each, int) for each in ids):
-        raise ServerError("The server's tokenizer gives no ids.")
-    return tuple(ids)
-
-
-def _field(document: object, name: str) -> str:
-    text = document.get(name) if isinstance(document, dict) else None
-    if not isinstance(text, str):
-        raise ServerError("The server's tokenizer gives no text.")
-    return text

@@ -176,8 +176,8 @@ class _Work:
         traits = Traits(model.name, model.kind, self._tell_note)
         self._exact = await Exact.of(self._http, where, model)
         if self._exact is not None:
-            traits.exact = True
-            if not await _takes_tools(self._http, where, model):
+            traits.exact = "always" if self._exact.tools else "without tools"
+            if not (self._exact.tools or await _takes_tools(self._http, where, model)):
                 traits.learn({"tools"}, tools=True)
         self._traits = traits
         self._info = _info(model, where, traits, self._exact)
@@ -214,7 +214,7 @@ class _Work:
         if self._exact is None:
             self._say(Failed(request.ask, "This server does not count tokens."))
             return
-        counted = [len(await self._exact.encoded(text)) for text in request.texts]
+        counted = [len(await self._exact.text.encoded(text)) for text in request.texts]
         self._say(Counted(request.ask, tuple(counted)))
 
 
@@ -239,7 +239,8 @@ async def _takes_tools(http: httpx.AsyncClient, where: Endpoint, model: Served) 
 
 def _info(model: Served, where: Endpoint, traits: Traits, exact: Exact | None) -> ModelInfo:
     """What is known of a served model. How full its context is, is known where ids are sent."""
-    counted = exact is not None and not traits.takes("tools")
+    tools = exact.tools if exact is not None else None
+    counted = exact is not None and (tools or not traits.takes("tools"))
     return ModelInfo(
         name=model.name,
         family="",
@@ -257,5 +258,5 @@ def _info(model: Served, where: Endpoint, traits: Traits, exact: Exact | None) -
         device=where.host,
         backend=traits.kind,
         backend_note=traits.note(),
-        tool_dialect="function",
+        tool_dialect="function" if tools is None else tools.name,
     )

@@ -3,21 +3,23 @@
 `Row.take(piece)` and `Row.end_round()` give the columns of tokens and characters that the protocol
 wants; what the server sends beside the text (reasoning, tool calls) is written into the text as
 `dialogue` says. An answer has several rounds where it calls the calculator: the calls are evaluated
-here, and another request goes on behind them.
+here, and another request goes on behind them. Where ids are sent, calls are in the text, and a
+`Follower` finds them.
 """
 
 from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from chat_tui.backends import dialogue
 from chat_tui.backends.chunks import CallPart, Piece
 from chat_tui.backends.dialogue import Call, Message
-from engine.messages import NO_ID, FinishReason, TokenScore, ToolCall
+from chat_tui.backends.exact_tools import Follower
+from engine.messages import NO_ID, Alternative, FinishReason, TokenScore, ToolCall
 from engine.tools import NO_VALUE, calculate
 
 
@@ -57,10 +59,10 @@ class Row:
     begun: the server has sent something for it.
     ended: no event will follow for it.
     finish: why this round ended, in the server's word; empty while it runs.
-    tokens: how many units it has.
-    last: the id of the last one.
+    ids: of its units.
     rounds: how many requests went on behind tool calls.
     behind: the messages behind the user's: what was said and called in earlier rounds.
+    names: tokens that can be told by their texts.
     """
 
     def __init__(self, index: int, temperature: float, top_k: int | None) -> None:
@@ -68,10 +70,10 @@ class Row:
         self.temperature, self.top_k = temperature, top_k
         self.begun = self.ended = False
         self.finish = ""
-        self.tokens = 0
-        self.last = NO_ID
+        self.ids: list[int] = []
         self.rounds = 0
         self.behind: list[Message] = []
+        self.names: Mapping[bytes, int] = {}
         self._length = 0
         self._said = ""  # in this round, without reasoning
         self._thinking = False
@@ -79,9 +81,31 @@ class Row:
         self._growing: dict[int, _Growing] = {}
         self._writing: int | None = None
         self._closed: set[int] = set()
+        self._follower: Follower | None = None
+
+    def follow(self, follower: Follower, begun: str) -> None:
+        """Look for calls in its text, which begins with `begun`."""
+        self._follower = follower
+        self._length = len(begun)
+        follower.begin(begun)
+
+    @property
+    def forced(self) -> str:
+        """What has to stand next, whatever the server sends."""
+        return "" if self._follower is None else self._follower.forced
+
+    def force(self, ids: Sequence[int], texts: Sequence[str]) -> Iterator[Unit]:
+        """What had to stand next stands there: `ids`, and the text of each."""
+        assert self._follower is not None
+        start = self._length
+        for place, (token, text) in enumerate(zip(ids, texts, strict=True), 1):
+            self._length += len(text)
+            self.ids.append(token)
+            call = self._follower.push(start, "".join(texts)) if place == len(ids) else None
+            yield Unit(token, 0, text, None, call)
 
     def take(self, piece: Piece) -> Iterator[Unit]:
-        """What a chunk adds."""
+        """What a chunk adds, up to where something is `forced`."""
         self.begun = True
         if piece.reasoning:
             if not self._thinking:
@@ -96,7 +120,8 @@ class Row:
             yield from self._units(piece.text, piece)
         for part in piece.calls:
             yield from self._grow(part)
-        self.finish = self.finish or piece.finish
+        if not self.forced:
+            self.finish = self.finish or piece.finish
 
     @property
     def calling(self) -> bool:
@@ -141,17 +166,31 @@ class Row:
             scores = ()
         texts = _dealt(text, [score.piece for score in scores], len(tokens))
         for place, token in enumerate(tokens):
-            score = scores[place]._replace(token=token) if scores else None
+            score = self._known(scores[place], token) if scores else None
             yield self._unit(token, 1, texts[place], score)
+            if self.forced:
+                return
+
+    def _known(self, score: TokenScore, token: int) -> TokenScore:
+        """The score of `token`, with those of its alternatives that can be told."""
+
+        def known(other: Alternative) -> Alternative:
+            if other.token != NO_ID:
+                return other
+            own = (other.piece, other.logprob) == (score.piece, score.logprob)
+            return other._replace(token=token if own else self.names.get(other.piece, NO_ID))
+
+        return score._replace(token=token, alternatives=tuple(map(known, score.alternatives)))
 
     def _forced(self, text: str) -> Unit:
         return self._unit(NO_ID, 0, text)
 
     def _unit(self, token: int, mask: int, text: str, score: TokenScore | None = None) -> Unit:
+        start = self._length
         self._length += len(text)
-        self.tokens += 1
-        self.last = token
-        return Unit(token, mask, text, score)
+        self.ids.append(token)
+        call = None if self._follower is None else self._follower.push(start, text)
+        return Unit(token, mask, text, score, call)
 
     # Tool calls.
 

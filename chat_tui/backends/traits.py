@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 from chat_tui.backends.faults import RefusedError
 
@@ -16,6 +16,9 @@ _NAMED = (
     ("stream_options", r"stream_options|include_usage"),
     ("logprobs", r"log_?probs|log probabilities"),
     ("top_k", r"\btop_?k\b"),
+    ("top_p", r"\btop_?p\b"),
+    ("min_p", r"\bmin_?p\b"),
+    ("repetition_penalty", r"repetition_?penalty"),
     ("max_tokens", r"max_tokens"),
     ("seed", r"\bseed\b"),
     ("n", r"(?<![\w\\])n(?![\w'])|completion choice|num_choices|\bbest_of\b"),
@@ -42,7 +45,7 @@ class Traits:
     model: the model's name there.
     kind: what serves it, as a name to show.
     open: it is one of the engines that take top-k and the like.
-    exact: it takes token ids where no tool is offered.
+    exact: it takes token ids; always, or only where no tool is offered ("without tools").
     changed: called when more is known of it.
     """
 
@@ -50,7 +53,7 @@ class Traits:
         self.model = model
         self.kind = kind or "server"
         self.open = bool(kind)
-        self.exact = False
+        self.exact: Literal["", "always", "without tools"] = ""
         self._changed = changed
         self._refuses: dict[bool, set[str]] = {True: set(), False: set()}
 
@@ -87,6 +90,7 @@ class Traits:
         """How it is asked, for the status line."""
         lost = [text for name, text in _LOST.items() if not self.takes(name)]
         several = "one request for all answers" if self.takes("n") else "a request for each answer"
-        tools = self.takes("tools")
-        exact = ["exact tokens with /tools off" if tools else "exact tokens"] if self.exact else []
+        exact = ["exact tokens"] if self.exact else []
+        if self.exact == "without tools" and self.takes("tools"):
+            exact = ["exact tokens with /tools off"]
         return ", ".join([several, *exact, *lost])

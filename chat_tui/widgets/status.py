@@ -61,7 +61,7 @@ def figures(chat: Chat) -> Figures:
     return Figures(
         state=state,
         activity=activity,
-        model=info.name if info is not None else chat.settings.asked_for,
+        model=info.title if info is not None else chat.settings.asked_for,
         backend=" · ".join(filter(None, (info.backend, info.device, info.dtype))) if info else "",
         note=info.backend_note if info is not None else "",
         used=chat.context_used,

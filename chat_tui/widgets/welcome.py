@@ -61,7 +61,7 @@ class Welcome(Widget):
         note = f" ({info.backend_note})" if info.backend_note else ""
         size = f" · {info.parameters / 1e6:,.0f} M parameters" if info.parameters else ""
         lines = [
-            f"{info.name}{size}",
+            f"{info.title}{size}",
             f"{info.backend} on {info.device}{note}",
         ]
         assumed = [f"assumed: {line}" for line in info.assumptions]

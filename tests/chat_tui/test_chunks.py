@@ -52,7 +52,7 @@ ANYTHING = st.recursive(
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.fixed_dictionaries({"choices": st.lists(ANYTHING, max_size=2)}), max_size=5))
 def test_nothing_that_is_json_breaks_a_row(documents: list[dict]) -> None:
-    row, said = Row(0, 0.7), ""
+    row, said = Row(0, 0.7, None), ""
     for document in documents:
         for piece in parse(json.dumps(document)).pieces:
             for unit in row.take(piece):
@@ -83,11 +83,12 @@ def test_vllm_gives_ids_beside_the_text() -> None:
     chunk = parse(json.dumps({"prompt_token_ids": [1, 2], "choices": [choice]}))
     assert chunk.prompt == (1, 2)
     (piece,) = chunk.pieces
-    first, second = Row(1, 0.7).take(piece)
+    first, second = Row(1, 0.7, None).take(piece)
     assert (first.token, first.text, second.token, second.text) == (17, " t", 18, "wo")
     assert second.score is not None
     assert second.score.rank == 1
-    assert [other.token for other in second.score.alternatives] == [NO_ID, NO_ID]
+    # Of the alternatives the texts are known; one of them is the token itself.
+    assert [other.token for other in second.score.alternatives] == [NO_ID, 18]
     assert math.isnan(second.score.entropy)
 
 

@@ -10,9 +10,12 @@ import pytest
 
 from chat_tui.backends.server import ServerBackend
 from chat_tui.chat import Chat
+from chat_tui.effects import Noted
 from chat_tui.settings import Settings
 from engine.messages import (
+    NO_ID,
     Ask,
+    Cancel,
     Count,
     Counted,
     Event,
@@ -31,8 +34,8 @@ from tests.chat_tui.sse_server import Asked, SseServer, Wire, talk
 from tests.events import of, texts, until
 
 USER, END, ASSISTANT, SYSTEM = 1, 2, 3, 4
-ROLES = {"user": USER, "assistant": ASSISTANT, "system": SYSTEM}
-VLLM = {"data": [{"id": "tiny", "owned_by": "vllm", "max_model_len": 200}]}
+ROLES = {"user": USER, "assistant": ASSISTANT, "system": SYSTEM, "tool": 5}
+VLLM = {"data": [{"id": "tiny", "owned_by": "vllm", "max_model_len": 400}]}
 LLAMA = {"data": [{"id": "tiny", "owned_by": "llamacpp", "meta": {"n_ctx_train": 9999}}]}
 PLAIN = SamplingParams((0.7,), top_ks=(None,), seed=1)
 
@@ -41,11 +44,33 @@ def codes(text: str) -> list[int]:
     return [ord(char) for char in text]
 
 
-def rendered(messages: list[dict], *, generate: bool) -> list[int]:
-    ids: list[int] = []
+def encoded(text: str, *, special: bool) -> list[int]:
+    """Characters, and the one special token with a name."""
+    parts = text.split("<|end|>") if special else [text]
+    ids = codes(parts[0])
+    for part in parts[1:]:
+        ids += [END, *codes(part)]
+    return ids
+
+
+def rendered(
+    messages: list[dict], *, generate: bool, tools: bool = False, declare: str = ""
+) -> list[int]:
+    """The template of the server. `declare`: how a tool is called in it; it knows none if empty."""
+    ids: list[int] = [SYSTEM, *codes("Tools."), END, ord("\n")] if tools and declare else []
     for message in messages:
-        ids += [ROLES[message["role"]], *codes(message["content"]), END, ord("\n")]
+        text = message["content"]
+        for call in message.get("tool_calls", ()):
+            function = call["function"]
+            written = f'{{"name": "{function["name"]}", "arguments": {function["arguments"]}}}'
+            text += f"<{declare}>{written}</{declare}>"
+        if message["role"] == "tool":
+            text = f"<tool_response>{text}</tool_response>"
+        ids += [ROLES[message["role"]], *encoded(text, special=True), END, ord("\n")]
     return [*ids, ASSISTANT] if generate else ids
+
+
+YES = [*codes("Yes"), END]
 
 
 class Tokenising:
@@ -53,26 +78,36 @@ class Tokenising:
 
     Attributes:
         prompts: the ids that it was asked to go on from.
+        says: other ids to answer with, by how the prompt ends; then it holds the connection open
+            where they do not end the answer.
+        declare: see `rendered`.
+        logprobs: what else there could have been, by its text.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, declare: str = "") -> None:
         self.kind = kind
+        self.declare = declare
         self.prompts: list[list[int]] = []
         self.bodies: list[dict] = []
+        self.says: dict[str, list[int]] = {}
+        self.logprobs: dict[str, float] = {}
 
     def __call__(self, asked: Asked, wire: Wire) -> None:
         body = asked.body
         match asked.path:
             case "/apply-template":
-                ids = rendered(body["messages"], generate=body["add_generation_prompt"])
-                wire.json(200, {"prompt": "".join(map(chr, ids))})
+                messages = body["messages"]
+                ids = self._rendered(body)
+                if messages[-1]["role"] == "assistant":  # an answer to be gone on with
+                    ids = ids[: -1 - len([END, "newline"])]
+                wire.json(200, {"prompt": "".join(map(chr, ids)).replace(chr(END), "<|end|>")})
             case "/tokenize" if "messages" in body:
-                ids = rendered(body["messages"], generate=body["add_generation_prompt"])
-                wire.json(200, {"tokens": ids, "count": len(ids)})
+                wire.json(200, {"tokens": self._rendered(body)})
             case "/tokenize":
-                wire.json(200, {"tokens": codes(body.get("prompt") or body["content"])})
+                text = body.get("prompt") or body.get("content", "")
+                wire.json(200, {"tokens": encoded(text, special=body.get("parse_special", True))})
             case "/detokenize":
-                text = "".join(map(chr, body["tokens"]))
+                text = "".join(map(chr, body["tokens"])).replace(chr(END), "<|end|>")
                 wire.json(200, {"prompt" if self.kind == "vllm" else "content": text})
             case "/v1/completions":
                 self.prompts.append(body["prompt"])
@@ -83,21 +118,48 @@ class Tokenising:
             case _:
                 talk("As text")(asked, wire)
 
+    def _rendered(self, body: dict) -> list[int]:
+        return rendered(
+            body["messages"],
+            generate=body["add_generation_prompt"],
+            tools="tools" in body,
+            declare=self.declare,
+        )
+
     def _complete(self, body: dict, wire: Wire) -> None:
         wire.start()
-        for token in (*codes("Yes"), END):
-            for index in range(body.get("n", 1)):
-                text = chr(token) if token != END else ""
-                choice: dict = {"index": index, "text": text}
-                choice["finish_reason"] = "stop" if token == END else None
-                if self.kind == "vllm":
-                    assert body["return_token_ids"] is True
-                    choice["token_ids"] = [token]
-                else:
-                    entry = {"id": token, "token": text, "bytes": codes(text), "logprob": -0.1}
-                    choice["logprobs"] = {"content": [entry]}
-                wire.event({"choices": [choice]})
+        ending = "".join(map(chr, body["prompt"]))
+        answers = [YES] * body.get("n", 1)
+        for end, ids in self.says.items():
+            if ending.endswith(end):
+                answers[0] = ids
+        for place in range(max(map(len, answers))):
+            for index, ids in enumerate(answers):
+                if place < len(ids):
+                    wire.event({"choices": [self._choice(body, ids[place], index)]})
+        if any(ids[-1] != END for ids in answers):
+            wire.hold()
         wire.done()
+
+    def _choice(self, body: dict, token: int, index: int) -> dict:
+        text = chr(token) if token != END else ""
+        choice: dict = {"index": index, "text": text}
+        choice["finish_reason"] = "stop" if token == END else None
+        if self.kind == "vllm":
+            assert body["return_token_ids"] is True
+            choice["token_ids"] = [token]
+            if self.logprobs:
+                own = self.logprobs.get(text, -9.0)
+                tops = {text: own, **self.logprobs}
+                choice["logprobs"] = {
+                    "tokens": [text],
+                    "token_logprobs": [own],
+                    "top_logprobs": [tops],
+                }
+        else:
+            entry = {"id": token, "token": text, "bytes": codes(text), "logprob": -0.1}
+            choice["logprobs"] = {"content": [entry]}
+        return choice
 
 
 @pytest.fixture(params=["vllm", "llamacpp"])
@@ -109,7 +171,7 @@ def tokenising(request: pytest.FixtureRequest) -> Tokenising:
 def server(tokenising: Tokenising) -> Iterator[SseServer]:
     models = VLLM if tokenising.kind == "vllm" else LLAMA
     with SseServer(tokenising, models) as server:
-        server.pages["/props"] = {"default_generation_settings": {"n_ctx": 200}}
+        server.pages["/props"] = {"default_generation_settings": {"n_ctx": 400}}
         yield server
 
 
@@ -133,7 +195,7 @@ def test_the_prompt_is_the_list_of_ids(backend: ServerBackend, tokenising: Token
     prompt = [USER, *codes("Hi?"), END, ord("\n"), ASSISTANT]
     assert tokenising.prompts == [prompt]
     assert tokenising.bodies[0]["n"] == 2
-    assert tokenising.bodies[0]["max_tokens"] == 200 - len(prompt)
+    assert tokenising.bodies[0]["max_tokens"] == 400 - len(prompt)
     (started,) = of(Started, events)
     assert list(started.prompt_tokens) == prompt
     assert texts(events, 2) == ["Yes", "Yes"]
@@ -166,10 +228,10 @@ def test_an_answer_begins_with_what_it_is_given(
 def test_what_does_not_fit_is_known_beforehand(
     backend: ServerBackend, tokenising: Tokenising
 ) -> None:
-    events = ask(backend, "x" * 150, history=(Exchange("y" * 50, tuple(codes("z" * 50)), ""),))
+    events = ask(backend, "x" * 350, history=(Exchange("y" * 50, tuple(codes("z" * 50)), ""),))
     (overflowed,) = of(Overflowed, events)
-    assert overflowed.limit == 200
-    assert overflowed.prompt_tokens == sum(overflowed.sizes) == 50 + 50 + 150 + 10
+    assert overflowed.limit == 400
+    assert overflowed.prompt_tokens == sum(overflowed.sizes) == 50 + 50 + 350 + 10
     assert not tokenising.prompts
 
 
@@ -198,20 +260,6 @@ def test_a_conversation_over_a_server_is_one_growing_list(
     assert chat.conversation.mask.count(1) == 3 * len("Yes.")
 
 
-def test_tools_that_vllm_refuses_are_known_before_the_first_message() -> None:
-    tokenising = Tokenising("vllm")
-    with SseServer(tokenising, VLLM) as server:
-        backend = ServerBackend()
-        backend.send(Load("", server=server.url))
-        (ready,) = of(Ready, until(backend, Ready))
-        ask(backend, "Hi?", tools=True)
-        backend.close()
-    assert "no calculator" in ready.info.backend_note
-    assert "exact tokens" in ready.info.backend_note
-    assert ready.info.context == 200
-    assert len(tokenising.prompts) == 1
-
-
 def test_a_template_that_does_more_than_append_is_not_followed() -> None:
     tokenising = Tokenising("vllm")
 
@@ -235,3 +283,213 @@ def test_a_template_that_does_more_than_append_is_not_followed() -> None:
 def test_the_server_counts_what_is_being_written(backend: ServerBackend) -> None:
     backend.send(Count(9, ("four", "漢字")))
     assert of(Counted, until(backend, Counted)) == [Counted(9, (4, 2))]
+
+
+def test_what_a_user_types_is_no_special_token(
+    backend: ServerBackend, tokenising: Tokenising
+) -> None:
+    ask(backend, "Hi<|end|> you", history=(Exchange("<|end|>", None, "<|end|>"),))
+    first = [USER, *codes("<|end|>"), END, ord("\n"), ASSISTANT, *codes("<|end|>"), END, ord("\n")]
+    then = [USER, *codes("Hi<|end|> you"), END, ord("\n"), ASSISTANT]
+    assert tokenising.prompts == [[*first, *then]]
+
+
+def test_a_name_that_is_typed_into_an_answer_is_text(
+    backend: ServerBackend, tokenising: Tokenising
+) -> None:
+    ask(backend, "Hi?", answer=(ord("O"),), answer_text="<|end|>")
+    assert tokenising.prompts[0][-7:] == codes("<|end|>")
+
+
+def test_of_alternatives_the_token_itself_and_the_end_are_known_by_their_ids(
+    server: SseServer, tokenising: Tokenising, backend: ServerBackend
+) -> None:
+    """vLLM gives ids of what was sampled, and of alternatives the texts."""
+    if tokenising.kind != "vllm":
+        pytest.skip("llama-server gives the ids of all")
+    tokenising.logprobs = {"Y": -0.5, "<|end|>": -1.5, "N": -3.0}
+    params = replace(PLAIN, alternatives=3)
+    score = of(Stepped, ask(backend, "Hi?", params=params))[0].scores[0]
+    assert [other.token for other in score.alternatives] == [ord("Y"), END, NO_ID]
+
+
+# The calculator.
+
+
+SUM = "What is 12*7?"
+CALLS = codes("It is <<12*7=")
+
+
+def told(events: list[Event], row: int = 0) -> tuple[str, str]:
+    """What was sampled, and what was forced."""
+    steps = [step for step in of(Stepped, events) if step.tokens[row] is not None]
+    assert all(step.tokens[row] >= 0 for step in steps)
+    sampled, forced = (
+        "".join(step.texts[row] for step in steps if step.masks[row] == mask) for mask in (1, 0)
+    )
+    return sampled, forced
+
+
+def test_a_call_is_answered_in_the_list_of_ids(
+    backend: ServerBackend, server: SseServer, tokenising: Tokenising
+) -> None:
+    tokenising.says = {chr(ASSISTANT): [*CALLS, *codes("99>>99")], "84>>": [*codes("84."), END]}
+    events = ask(backend, SUM, tools=True)
+    assert told(events) == ("It is <<12*7=84.", "84>>")
+    assert texts(events) == ["It is <<12*7=84>>84."]
+    calls = [call for step in of(Stepped, events) for *_, call in step.calls]
+    assert (calls[-1].expression, calls[-1].result, calls[-1].done) == ("12*7", "84", True)
+    assert texts(events)[0][calls[-1].start : calls[-1].end] == "<<12*7=84>>"
+    first, second = tokenising.prompts
+    assert second == [*first, *CALLS, *codes("84>>")]
+    assert "".join(map(chr, first)).count("<<") == 5, "taught by examples"
+    assert server.hung_up.wait(5), "what the server went on with is stopped"
+    assert [event.reason for event in of(RowFinished, events)] == ["stop"]
+
+
+def test_answers_that_may_call_are_requests_of_their_own(
+    backend: ServerBackend, tokenising: Tokenising
+) -> None:
+    tokenising.says = {chr(ASSISTANT): CALLS, "84>>": YES}
+    events = ask(backend, SUM, tools=True, samples=2)
+    assert texts(events, 2) == ["It is <<12*7=84>>Yes"] * 2
+    assert [body.get("n") for body in tokenising.bodies] == [None] * 4
+    tokenising.says = {}
+    ask(backend, "Hi?", tools=True, samples=2)
+    assert tokenising.bodies[-1]["n"] == 2, "where none is expected, they share one"
+
+
+def test_a_call_out_of_a_shared_request_leaves_the_others_in_it(
+    backend: ServerBackend, tokenising: Tokenising
+) -> None:
+    tokenising.says = {chr(ASSISTANT): CALLS, "84>>": YES}
+    events = ask(backend, "Hi?", tools=True, samples=2)
+    assert texts(events, 2) == ["It is <<12*7=84>>Yes", "Yes"]
+    assert [body.get("n") for body in tokenising.bodies] == [2, None]
+    assert tokenising.bodies[1]["seed"] == 1
+
+
+def test_no_call_is_looked_for_without_tools(
+    backend: ServerBackend, tokenising: Tokenising
+) -> None:
+    tokenising.says = {chr(ASSISTANT): [*CALLS, *codes("85>>"), END]}
+    events = ask(backend, SUM)
+    assert texts(events) == ["It is <<12*7=85>>"]
+    assert len(tokenising.prompts) == 1
+
+
+@pytest.mark.parametrize("begun", ["It is <<12*", "It is <<12*7=", "It is <<12*7=8"])
+def test_an_answer_that_begins_inside_a_call_goes_on_in_it(
+    backend: ServerBackend, tokenising: Tokenising, begun: str
+) -> None:
+    tokenising.says = {"<<12*": codes("7="), "84>>": YES}
+    events = ask(backend, SUM, tools=True, answer=tuple(codes(begun)))
+    assert begun + texts(events)[0] == "It is <<12*7=84>>Yes"
+    calls = [call for step in of(Stepped, events) for *_, call in step.calls]
+    assert (calls[-1].start, calls[-1].end, calls[-1].done) == (6, 17, True)
+
+
+def test_no_more_is_forced_than_may_be_said(backend: ServerBackend, tokenising: Tokenising) -> None:
+    tokenising.says = {chr(ASSISTANT): CALLS}
+    params = replace(PLAIN, max_tokens=len(CALLS) + 1)
+    events = ask(backend, SUM, tools=True, params=params)
+    assert told(events) == ("It is <<12*7=", "8")
+    assert [event.reason for event in of(RowFinished, events)] == ["length"]
+
+
+def test_cancelling_while_a_result_is_put_in(
+    backend: ServerBackend, tokenising: Tokenising
+) -> None:
+    tokenising.says = {chr(ASSISTANT): CALLS, "84>>": codes("So")}
+    backend.send(Ask(1, SUM, params=PLAIN, tools=True))
+    events = until(backend, Stepped)
+    while not texts(events)[0].endswith("So"):
+        events += until(backend, Stepped)
+    backend.send(Cancel(1))
+    events += until(backend, Finished)
+    assert [event.reason for event in of(RowFinished, events)] == ["cancelled"]
+
+
+def test_examples_before_one_message_do_not_change_the_list(
+    server: SseServer, tokenising: Tokenising
+) -> None:
+    backend = ServerBackend()
+    chat = Chat(backend, replace(Settings(), server=server.url, samples=1))
+    for event in until(backend, Ready):
+        chat.take(event)
+    for text in ("Hi?", SUM, "Thanks."):
+        chat.send(text)
+        for event in until(backend, Finished, Failed):
+            chat.take(event)
+    backend.close()
+    assert not [effect for effect in chat.effects() if isinstance(effect, Noted)]
+    before, taught, after = tokenising.prompts
+    line = ord("\n")
+    common = [*before, *YES, line, USER, *codes(SUM), END, line, ASSISTANT]
+    assert after[: len(common)] == common
+    assert taught[-len(common) :] == common
+    assert len(taught) > len(common)
+    assert chat.conversation.tokens[: len(after)] == after
+
+
+@pytest.fixture(params=["vllm", "llamacpp"])
+def declaring(request: pytest.FixtureRequest) -> Iterator[tuple[Tokenising, SseServer]]:
+    tokenising = Tokenising(request.param, declare="tool_call")
+    with SseServer(tokenising, VLLM if request.param == "vllm" else LLAMA) as server:
+        server.pages["/props"] = {"default_generation_settings": {"n_ctx": 400}}
+        yield tokenising, server
+
+
+def test_a_template_that_declares_tools_is_given_the_calculator(
+    declaring: tuple[Tokenising, SseServer],
+) -> None:
+    tokenising, server = declaring
+    call = '<tool_call>{"name": "calculator", "arguments": {"expression": "12*7"}}</tool_call>'
+    tokenising.says = {
+        chr(USER) + SUM + chr(END) + "\n" + chr(ASSISTANT): [*codes("See. "), *codes(call)]
+    }
+    backend = ServerBackend()
+    backend.send(Load("", server=server.url))
+    (ready,) = of(Ready, until(backend, Ready))
+    events = ask(backend, SUM, tools=True)
+    backend.close()
+    assert (ready.info.tool_dialect, "exact tokens" in ready.info.backend_note) == (
+        "tool_call",
+        True,
+    )
+    first, second = tokenising.prompts
+    assert first[: len("Tools.") + 1] == [SYSTEM, *codes("Tools.")]
+    result = [END, ord("\n"), ROLES["tool"], *codes("<tool_response>84</tool_response>")]
+    forced = [*result, END, ord("\n"), ASSISTANT]
+    assert second == [*first, *codes("See. "), *codes(call), *forced]
+    assert texts(events)[0].endswith("Yes")
+    ids = [step.tokens[0] for step in of(Stepped, events) if step.masks[0] == 0]
+    assert ids == forced
+
+
+def test_calls_that_only_the_server_can_read_are_left_to_it() -> None:
+    tokenising = Tokenising("llamacpp", declare="function")
+    with SseServer(tokenising, LLAMA) as server:
+        server.pages["/props"] = {"default_generation_settings": {"n_ctx": 400}}
+        backend = ServerBackend()
+        backend.send(Load("", server=server.url))
+        (ready,) = of(Ready, until(backend, Ready))
+        assert texts(ask(backend, "Hi?", tools=True)) == ["As text"]
+        assert texts(ask(backend, "Hi?", tools=False)) == ["Yes"]
+        backend.close()
+    assert ready.info.tool_dialect == "function"
+    assert "exact tokens with /tools off" in ready.info.backend_note
+    assert ready.info.context == 0
+
+
+def test_tools_that_vllm_cannot_parse_are_known_before_the_first_message() -> None:
+    tokenising = Tokenising("vllm", declare="function")
+    with SseServer(tokenising, VLLM) as server:
+        backend = ServerBackend()
+        backend.send(Load("", server=server.url))
+        (ready,) = of(Ready, until(backend, Ready))
+        assert texts(ask(backend, "Hi?", tools=True)) == ["Yes"]
+        backend.close()
+    assert "no calculator" in ready.info.backend_note
+    assert "exact tokens" in ready.info.backend_note
+    assert ready.info.context == 400

@@ -311,6 +311,8 @@ def test_cancelling_closes_the_request() -> None:
     with talking(endless) as (server, backend):
         backend.send(Ask(1, "Hello?", samples=2, params=PLAIN, tools=False))
         events = until(backend, Stepped)
+        while len(of(Stepped, events)) < 2:
+            events += until(backend, Stepped)
         backend.send(Cancel(1))
         events += until(backend, Finished)
         assert server.hung_up.wait(5), "the server has to hear of it"
@@ -625,10 +627,13 @@ def test_the_first_model_is_taken_where_none_is_named() -> None:
         assert server.posts[0]["model"] == "a"
 
 
-def test_closing_while_an_answer_runs() -> None:
-    with talking(endless) as (server, backend):
-        backend.send(Ask(1, "Hello?", params=PLAIN, tools=False))
+def test_closing_while_answers_run(caplog: pytest.LogCaptureFixture) -> None:
+    with talking(talk("word " * 999, pause=0.002)) as (server, backend):
+        params = SamplingParams((0.2, 0.3, 0.4, 0.5))
+        backend.send(Ask(1, "Hello?", params=params, samples=4, tools=False))
         until(backend, Stepped)
         backend.close()
         assert server.hung_up.wait(5)
         backend.close()
+    # What is logged as an error stands in the user's terminal.
+    assert [each.getMessage() for each in caplog.records] == []
