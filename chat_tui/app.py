@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.console import RenderableType
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
@@ -33,9 +34,7 @@ from chat_tui.composing import Composing
 from chat_tui.conversation import SaveError
 from chat_tui.copying import Copying
 from chat_tui.drawing import Stage
-from chat_tui.editing import Editing
 from chat_tui.hints import hints
-from chat_tui.history import PromptHistory
 from chat_tui.keeping import Keeping
 from chat_tui.keys import EVERYWHERE, UNCHANGED, Keys
 from chat_tui.looking import Looking
@@ -113,12 +112,10 @@ class ChatApp(App[None]):
         self.set_keymap(keys.changed)
         self.chat = Chat(backend, settings, load_sent=load_sent, clock=clock)
         self._backend = backend
-        self._past = PromptHistory(state / "prompts.jsonl" if state else None)
-        self._editing = Editing()
         self.keeping = Keeping(self, self.chat, keep)
         self._at_start = session, choose, trouble
         self._looking = Looking(self, self.chat)
-        self.composing = Composing(self, self.chat)
+        self.composing = Composing(self, self.chat, state)
         self.copying = Copying(self, self.chat, state / "copied.txt" if state else None)
         self._ticks = 0
         self._timer: Timer | None = None
@@ -133,7 +130,7 @@ class ChatApp(App[None]):
             yield Waiting(id="waiting")
             yield Answer(id="answer")
             yield completions
-            yield Prompt(completions, self._past, self._complete, id="prompt")
+            yield Prompt(completions, self.composing.past, self._complete, id="prompt")
             yield StatusLine(id="status")
 
     def on_ready(self) -> None:
@@ -160,10 +157,17 @@ class ChatApp(App[None]):
         session, choose, trouble = self._at_start
         if trouble:
             self.notice(trouble)
+        self.composing.restore()
         if session is not None:
             self.keeping.open(session)
         if choose:
             self.keeping.pick()
+
+    def exit(
+        self, result: None = None, return_code: int = 0, message: RenderableType | None = None
+    ) -> None:
+        self.composing.keep(leaving=True)
+        super().exit(result, return_code, message)
 
     # Draining and drawing.
 
@@ -185,7 +189,7 @@ class ChatApp(App[None]):
             self.chat.take(event)
         self._draw(turn)
         self.keeping.tick()
-        self.composing.count()
+        self.composing.tick()
         self._ticks += 1
         news = any(not isinstance(event, Stepped) for event in events)
         if news or self._ticks % STATUS_EVERY == 0:
@@ -224,7 +228,7 @@ class ChatApp(App[None]):
                 chat,
                 self.grid.focused_index,
                 self.keys,
-                self._editing.what,
+                self.composing.editing.what,
                 self.composing.carried,
             )
         )
@@ -240,13 +244,14 @@ class ChatApp(App[None]):
 
     def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
         self.answer.hush()
-        if self._editing.what:
-            edited = self.composing.message(message.shown, verbatim=self._editing.verbatim)
+        editing = self.composing.editing
+        if editing.what:
+            edited = self.composing.message(message.shown)
             if edited is None:
                 self.prompt.give_back(message.text)
                 return
-            self.act(lambda: self._editing.submit(self.prompt, edited))
-            self._past.add(message.text)
+            self.act(lambda: editing.submit(self.prompt, edited))
+            self.composing.sent(message.text)
             return
         # A text that was pasted and folded is no command, whatever it begins with.
         outcome = commands.interpret(message.shown)
@@ -273,7 +278,7 @@ class ChatApp(App[None]):
                 if not self._run_command(command, argument):
                     self.prompt.give_back(message.text)
                     return
-        self._past.add(message.text)
+        self.composing.sent(message.text)
 
     def _run_command(self, command: Command, argument: str) -> bool:
         """Run one of the commands that are no settings. False: the text is needed again."""
@@ -322,7 +327,7 @@ class ChatApp(App[None]):
         return True
 
     def _complete(self, text: str, cursor: int) -> tuple[Sequence[Choice], str]:
-        if not commands.is_command(text) and not self._editing.verbatim:
+        if not commands.is_command(text):
             files = self.composing.choices(text[:cursor])
             return files, "Tab attaches a file" if files else ""
         settings = self.chat.settings
@@ -331,6 +336,7 @@ class ChatApp(App[None]):
     def start_command(self, command: Command) -> None:
         """From the palette: run a command, or put it into the prompt for its argument."""
         if command.argument:
+            self.composing.set_aside()
             self.prompt.focus()
             self.prompt.replace_text(f"/{command.name} ")
             self.prompt.offer()
@@ -341,7 +347,7 @@ class ChatApp(App[None]):
         if message.by_hand:
             self.answer.hush()
         before = self.composing.carried
-        problem = self.composing.edited(verbatim=self._editing.verbatim)
+        problem = self.composing.edited()
         if problem and message.by_hand:
             self.answer.tell(problem, "warning")
         if self.composing.carried != before:
@@ -461,8 +467,11 @@ class ChatApp(App[None]):
     def _edit(
         self, what: str, text: str, submit: Callable[[str], None], *, verbatim: bool = False
     ) -> None:
-        self._editing.begin(self.prompt, what, text, submit, verbatim=verbatim)
+        self.composing.edit(what, text, submit, verbatim=verbatim)
         self._redraw()
+
+    def action_editor(self) -> None:
+        self.composing.in_editor()
 
     # Looking closer.
 
@@ -501,8 +510,8 @@ class ChatApp(App[None]):
         self._looking.at_tokens(message.turn, message.answer)
 
     def action_stop(self) -> None:
-        if self._editing.what:
-            self._editing.end(self.prompt)
+        if self.composing.editing.what:
+            self.composing.leave_edit()
             self._redraw()
             return
         if not self.chat.stop() and self.screen is self.main:
@@ -625,6 +634,7 @@ def run(
     try:
         app.run()
     finally:
+        app.composing.drafts.close()
         app.keeping.close()
         backend.close()
     return app.return_code or 0

@@ -144,6 +144,17 @@ class Asking:
         rows = turn.rows if turn.picked is None else [turn.rows[turn.picked]]
         return len(turn.prompt_tokens) + max((len(row.tokens) for row in rows), default=0)
 
+    def unkept(self, grace: float = 0.0) -> list[str]:
+        """What was sent and is nowhere but here: what waits, and a message to which nothing was
+        generated before `grace` seconds ago."""
+        turn = self.turn
+        texts = [self.overflow.text] if self.overflow is not None else []
+        if turn is not None and self.running and not turn.first:
+            began = turn.first_at
+            if began is None or self._clock() - began < grace:
+                texts.append(turn.user)
+        return [*texts, *self.queue]
+
     # What the backend says.
 
     def take(self, event: Event) -> None:

@@ -1,7 +1,9 @@
-"""The App and the message that is being written: the files it mentions, how long it is going to be.
+"""The App and the message that is being written: the files it mentions, how long it is going to be,
+and that nothing of it is lost.
 
-`Composing(app, chat)` is asked by the App: `edited` when the text in the prompt has changed,
-`carried` for what the frame says of it, `message` for what is sent.
+`Composing(app, chat, state)` is asked by the App: `edited` when the text in the prompt has changed,
+`carried` for what the frame says of it, `message` for what is sent, `sent` when it was; `tick` with
+every drain.
 
 Tokens are counted by what answers, each text once. Until it has, there is an estimate, which says
 that it is one.
@@ -10,21 +12,30 @@ that it is one.
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable
+import time
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from textual.app import SuspendNotSupported
 
 from chat_tui.attach import AttachError, compose, mentions, offered, read
 from chat_tui.chat import Chat
 from chat_tui.commands import Choice
+from chat_tui.drafts import Draft, Drafts
+from chat_tui.editing import Editing
 from chat_tui.effects import CountsCame
 from chat_tui.frames import framed
+from chat_tui.history import PromptHistory
 
 if TYPE_CHECKING:
     from chat_tui.app import ChatApp
 
 COUNTED = 400_000
 """Characters of a text that are worth counting: no context holds more of it."""
+_RECORDED_S = 2.0
+"""After its first token a message is surely in the store."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +48,17 @@ class Carried:
 
 
 class Composing:
-    def __init__(self, app: ChatApp, chat: Chat) -> None:
+    """Attributes:
+    past: what was sent before, which Up and Down walk through.
+    editing: what the prompt holds where it is no new message.
+    drafts: what is written, on the disk. With `state` None, nothing of all that is.
+    """
+
+    def __init__(self, app: ChatApp, chat: Chat, state: Path | None) -> None:
+        self.past = PromptHistory(state / "prompts.jsonl" if state else None)
+        self.editing = Editing()
+        self.drafts = Drafts(state / "drafts" if state else None)
+        self._private = state is None
         self._app, self._chat = app, chat
         self._carried: list[Carried] = []
         self._known: dict[Hashable, Carried] = {}  # of this text or the one before
@@ -45,15 +66,94 @@ class Composing:
         self._counted_by: object = None
         self._asked: tuple[int, list[Hashable]] | None = None
 
+    def tick(self) -> None:
+        self.count()
+        self.keep()
+
+    # That nothing is lost.
+
+    def keep(self, *, leaving: bool = False) -> None:
+        """Write down what is being written, if it has changed."""
+        prompt = self._app.prompt
+        shown = prompt.text if self.editing.changed(prompt) else ""
+        unkept = self._chat.unkept(0.0 if leaving else _RECORDED_S)
+        draft = Draft(
+            shown,
+            {label: prompt.folds.bodies[label] for label in prompt.folds.labels(shown)},
+            (*unkept, *self.editing.left, *self.past.left),
+        )
+        self.drafts.keep(draft, now=leaving)
+        if self.drafts.trouble:
+            self._app.notice(self.drafts.trouble)
+            self.drafts.trouble = ""
+
+    def restore(self) -> None:
+        """Put back what an earlier run left."""
+        left = self.drafts.take_over()
+        if left is None:
+            return
+        prompt = self._app.prompt
+        prompt.folds.bodies.update(left.draft.folds)
+        shown = prompt.folds.expand(left.draft.shown)
+        prompt.replace_text("\n\n".join(filter(str.strip, [*left.draft.others, shown])))
+        when = time.strftime("%x %H:%M", time.localtime(left.at))
+        more = f" {left.more} more will come back at later starts." if left.more else ""
+        self._app.answer.tell(f"What you were writing on {when} is back.{more}", "info")
+
+    def sent(self, text: str) -> None:
+        """`text` was sent, or done: what was left for it comes back."""
+        if draft := self.past.add(text):
+            self._app.prompt.give_back(draft)
+
+    def set_aside(self) -> None:
+        """The prompt is needed for something else; what is in it comes back after that."""
+        prompt = self._app.prompt
+        if prompt.text.strip():
+            self.past.set_aside(prompt.whole)
+            self._app.answer.tell("What you were writing comes back when this is done.", "info")
+
+    def edit(
+        self, what: str, text: str, submit: Callable[[str], None], *, verbatim: bool = False
+    ) -> None:
+        """Put `text` into the prompt, to be sent to `submit`."""
+        if self.editing.what:
+            self.leave_edit()
+        self.editing.begin(self._app.prompt, what, text, submit, verbatim=verbatim)
+
+    def leave_edit(self) -> None:
+        """Go back to what was written before; what was changed can be found again."""
+        if changed := self.editing.leave(self._app.prompt):
+            self.past.add(changed)
+            self._app.answer.tell("Left; ↑ brings back what you changed.", "info")
+
+    def in_editor(self) -> None:
+        """Go on writing in the user's own editor."""
+        from chat_tui.editor import EditorError, edited
+
+        prompt = self._app.prompt
+        before, problem = prompt.whole, ""
+        try:
+            with self._app.suspend():
+                try:
+                    after = edited(before, in_memory=self._private)
+                except EditorError as error:  # caught in here: else the screen would not come back
+                    problem = str(error)
+        except SuspendNotSupported:
+            problem = "There is no terminal here that an editor could have."
+        if problem:
+            self._app.answer.tell(problem, "warning")
+        elif after != before:
+            prompt.history.checkpoint()
+            prompt.replace_text(after)
+
     # What it carries.
 
-    def edited(self, *, verbatim: bool = False) -> str:
-        """The text has changed. `verbatim`: nothing in it is a mention. Returns what is wrong with
-        a file that it mentions."""
+    def edited(self) -> str:
+        """The text has changed. Returns what is wrong with a file that it mentions."""
         prompt = self._app.prompt
         problem = ""
         carried: dict[Hashable, Carried] = {}
-        for mention in () if verbatim else mentions(prompt.text):
+        for mention in () if self.editing.verbatim else mentions(prompt.text):
             try:
                 file = self._file(mention.path)
                 carried[file.key] = file
@@ -117,10 +217,10 @@ class Composing:
 
     # What is sent.
 
-    def message(self, shown: str, *, verbatim: bool = False) -> str | None:
+    def message(self, shown: str) -> str | None:
         """The message that is sent for what the prompt shows. None: it cannot be, and a line said
         why."""
-        if verbatim:
+        if self.editing.verbatim:
             return self._app.prompt.folds.expand(shown)
         try:
             composed = compose(shown, self._app.prompt.folds.expand)
@@ -133,6 +233,8 @@ class Composing:
 
     def choices(self, before: str) -> list[Choice]:
         """Files that could be meant by the mention that is being typed."""
+        if self.editing.verbatim:
+            return []
         return [
             Choice(offer.written, offer.path, offer.size, False, (offer.start, len(before)))
             for offer in offered(before)

@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
@@ -23,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from chat_tui.config import KEYS, Config, options, read, variable
-from engine.errors import EngineError
+from chat_tui.editor import run_editor
 from engine.paths import config_dir
 
 config = typer.Typer(
@@ -34,8 +31,6 @@ config = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
-_EDITORS = ("nano", "vim", "vi")
-"""Where neither $VISUAL nor $EDITOR says which."""
 
 _EXAMPLES = {
     "model": '"smollm2"',
@@ -123,17 +118,8 @@ def edit(context: typer.Context) -> None:
         config_dir()
         with open(os.open(now.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(template(root))
-    editor = _editor()
     while True:
-        try:
-            code = subprocess.call([*editor, str(now.path)])
-        except OSError as error:
-            raise EngineError(
-                f"{editor[0]} cannot be run ({error.strerror}): set EDITOR to your editor, or open "
-                f"{now.path} yourself."
-            ) from error
-        if code:
-            raise EngineError(f"{editor[0]} ended with {code}; {now.path} is as it left it.")
+        run_editor(now.path)
         after = read(root)
         troubles = after.troubles + _key_troubles(after)
         _tell(troubles, then_end=False)
@@ -176,16 +162,6 @@ def _key_troubles(now: Config) -> list[str]:
     from chat_tui.keymap import read_keys
 
     return [f"{now.path}: {KEYS}.{trouble}" for trouble in read_keys(now.keys)[1]]
-
-
-def _editor() -> Sequence[str]:
-    told = os.environ.get("VISUAL") or os.environ.get("EDITOR")
-    if told:
-        return shlex.split(told)
-    found = next((editor for editor in _EDITORS if shutil.which(editor)), None)
-    if found is None:
-        raise EngineError("No editor was found: set EDITOR to yours.")
-    return [found]
 
 
 def _table(rows: Iterable[tuple[str, ...]]) -> None:

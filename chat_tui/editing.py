@@ -1,7 +1,7 @@
 """What the prompt holds when it is no new message: a message or an answer that is being edited.
 
     editing.begin(prompt, "message 2", "What is 12*7?", lambda text: chat.edit(turn, text))
-    editing.end(prompt)        # the draft that was there before comes back
+    editing.leave(prompt)      # the draft that was there before comes back
 
 The App hands what is sent to `submit` while something is being edited, and to the chat otherwise.
 """
@@ -20,7 +20,7 @@ class Editing:
     def __init__(self) -> None:
         self.what = ""
         self.verbatim = False
-        self._draft = ""
+        self._draft = self._given = ""
         self._submit: Callable[[str], None] | None = None
 
     def begin(
@@ -34,13 +34,29 @@ class Editing:
     ) -> None:
         """Put `text` into the prompt; what is sent next goes to `submit`."""
         if not self.what:
-            self._draft = prompt.text
+            self._draft = prompt.whole
+        self._given = text
         self.what, self.verbatim, self._submit = what, verbatim, submit
         prompt.replace_text(text)
         prompt.focus()
 
-    def end(self, prompt: Prompt) -> None:
-        """Nothing is edited any more; what was typed before comes back."""
+    @property
+    def left(self) -> list[str]:
+        """What was being written before."""
+        return [self._draft] if self._draft.strip() else []
+
+    def changed(self, prompt: Prompt) -> bool:
+        """Whether what the prompt holds is the user's, and not only what it was given to edit."""
+        return not self.what or prompt.whole != self._given
+
+    def leave(self, prompt: Prompt) -> str:
+        """Nothing is edited any more; what was typed before comes back. Returns what was changed
+        meanwhile; empty where nothing was."""
+        changed = prompt.whole if self.changed(prompt) else ""
+        self._end(prompt)
+        return changed
+
+    def _end(self, prompt: Prompt) -> None:
         self.what, self.verbatim, self._submit = "", False, None
         prompt.replace_text(self._draft)
         self._draft = ""
@@ -50,6 +66,6 @@ class Editing:
         submit = self._submit
         if submit is None:
             return False
-        self.end(prompt)
+        self._end(prompt)
         submit(text)
         return True

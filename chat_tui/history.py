@@ -17,13 +17,17 @@ LONGEST = 20_000
 
 
 class PromptHistory:
-    """A list of prompts and a place in it; the draft is the entry behind the last."""
+    """A list of prompts and a place in it; the draft is the entry behind the last.
+
+    What is changed in an entry while one walks past stays changed until something is sent.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._entries: list[str] | None = None
         self._place = 0
-        self._draft = ""
+        self._changed: dict[int, str] = {}
+        self._aside = ""
 
     @property
     def entries(self) -> list[str]:
@@ -32,31 +36,49 @@ class PromptHistory:
             self._place = len(self._entries)
         return self._entries
 
-    def add(self, text: str) -> None:
-        """Remember `text`, unless it repeats the last one; go back to an empty draft."""
+    def add(self, text: str) -> str:
+        """Remember `text`, which was sent, unless it repeats the last one. Returns the draft that
+        was left for it."""
         entries = self.entries
+        drafts = [self._aside]
+        if self._place < len(entries):
+            drafts.append(self._changed.get(len(entries), ""))
         if text.strip() and (not entries or entries[-1] != text):
             entries.append(text)
             self._append(text)
-        self._place, self._draft = len(entries), ""
+        self._place, self._aside = len(entries), ""
+        self._changed.clear()
+        return "\n\n".join(filter(None, drafts))
+
+    def set_aside(self, text: str) -> None:
+        """Keep what is being written while something else is sent."""
+        self._aside = "\n\n".join(filter(None, [self._aside, text if text.strip() else ""]))
+
+    @property
+    def left(self) -> list[str]:
+        """What was written and is not in the prompt."""
+        changed = [text for place, text in self._changed.items() if place != self._place]
+        return list(filter(str.strip, [*changed, self._aside]))
 
     def previous(self, current: str) -> str | None:
         """One entry back from `current`; None at the oldest."""
-        entries = self.entries
-        if self._place == 0:
-            return None
-        if self._place == len(entries):
-            self._draft = current
-        self._place -= 1
-        return entries[self._place]
+        return self._go(-1, current) if self.entries and self._place > 0 else None
 
-    def next(self) -> str | None:
-        """One entry forward, at last the draft; None behind it."""
-        entries = self.entries
-        if self._place >= len(entries):
-            return None
-        self._place += 1
-        return self._draft if self._place == len(entries) else entries[self._place]
+    def next(self, current: str) -> str | None:
+        """One entry forward, at last the draft, and what was set aside; None behind it."""
+        if self._place < len(self.entries):
+            return self._go(1, current)
+        aside, self._aside = self._aside, ""
+        return aside or None
+
+    def _go(self, step: int, current: str) -> str:
+        entries = [*self.entries, ""]
+        if current != entries[self._place]:
+            self._changed[self._place] = current
+        else:
+            self._changed.pop(self._place, None)
+        self._place += step
+        return self._changed.get(self._place, entries[self._place])
 
     def _read(self) -> list[str]:
         entries: list[str] = []

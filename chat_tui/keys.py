@@ -66,6 +66,7 @@ EVERYWHERE = (
 PROMPT = (
     Binding("enter", "submit", "Send", id="prompt.send"),
     Binding("ctrl+j,shift+enter,alt+enter", "newline", "New line", id="prompt.newline"),
+    Binding("ctrl+g", "app.editor", "Write in $EDITOR", id="prompt.editor"),
     Binding("ctrl+r", "reveal", "Show a folded paste in full", id="prompt.reveal"),
     Binding("up", "up", "Older prompt", id="prompt.older", show=False),
     Binding("down", "down", "Newer prompt", id="prompt.newer", show=False),

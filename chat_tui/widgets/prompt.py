@@ -194,7 +194,7 @@ class Prompt(TextBox):
             return
         if not self.navigator.is_last_wrapped_line(self.cursor_location):
             self.action_cursor_down()
-        elif (text := self.past.next()) is not None:
+        elif (text := self.past.next(self.whole)) is not None:
             self.replace_text(text)
 
     async def _on_key(self, event: events.Key) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from textual import events
 
+from chat_tui.commands import BY_NAME
 from chat_tui.history import LIMIT, PromptHistory
 from chat_tui.terminal import InputParser
 from tests.chat_tui.running import Running, running
@@ -185,6 +186,65 @@ async def test_up_and_down_walk_through_what_was_sent_and_keep_the_draft() -> No
         assert run.text == "first"
         await run.press("down", "down", "down", "down")
         assert run.text == "draft"
+
+
+async def answered(run: Running, *texts: str) -> None:
+    for text in texts:
+        await run.send(text)
+        run.backend.answer("a", "b")
+        await run.settle()
+
+
+async def test_what_is_changed_in_an_older_prompt_survives_the_arrows() -> None:
+    async with running() as run:
+        await answered(run, "first", "second")
+        await run.press("up")
+        await run.type(" changed")
+        await run.press("up", "up", "down")
+        assert run.text == "second changed"
+        await run.press("enter")
+        await run.press("up", "up", "up")
+        assert run.text == "first"
+
+
+async def test_a_draft_comes_back_when_an_older_prompt_was_sent_instead() -> None:
+    async with running() as run:
+        await answered(run, "first")
+        await run.type("half a")
+        await run.press("up", "enter")
+        assert run.backend.ask.text == "first"
+        assert run.text == "half a"
+
+
+async def test_a_draft_comes_back_behind_a_command_of_the_palette() -> None:
+    async with running() as run:
+        await run.type("half a")
+        run.app.start_command(BY_NAME["samples"])
+        await run.settle()
+        assert run.text == "/samples "
+        await run.type("many")
+        await run.press("enter")
+        assert run.text == "/samples many"
+        await run.press("backspace", "backspace", "backspace", "backspace", "3", "enter")
+        assert run.app.chat.settings.samples == 3
+        assert run.text == "half a"
+        run.app.start_command(BY_NAME["samples"])
+        await run.settle()
+        await run.press("down")
+        assert run.text == "half a"
+
+
+async def test_what_was_changed_in_a_message_can_be_found_after_escape() -> None:
+    async with running() as run:
+        await answered(run, "a question")
+        await run.type("half a")
+        await run.press("tab", "e")
+        await run.type(", rather another")
+        await run.press("escape")
+        assert run.text == "half a"
+        assert run.told == "Left; ↑ brings back what you changed."
+        await run.press("up")
+        assert run.text == "a question, rather another"
 
 
 async def test_up_moves_inside_a_wrapped_line_first() -> None:
