@@ -22,6 +22,7 @@ from typer.main import get_command
 from chat_tui import __version__, commands
 from chat_tui.commands import BadValueError, show_temperatures, show_top_ks
 from chat_tui.config import Config, read
+from chat_tui.served import is_served
 from chat_tui.settings import MAX_SAMPLES, Settings
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ COMMANDS = {
     "stats": "chat_tui.stats:stats",
     "import": "chat_tui.sessions_cli:import_",
     "config": "chat_tui.config_cli:config",
+    "serve": "chat_tui.serving:serve",
 }
 """What stands behind `chat-tui`, and where: a function, or a Typer with commands of its own."""
 
@@ -90,25 +92,33 @@ _USAGE_ERROR = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 def main() -> None:
     """Entry point of the `chat-tui` command."""
+    code, problem = outcome(sys.argv[1:])
+    if problem:
+        fail(problem, code)
+    raise SystemExit(code)
+
+
+def outcome(arguments: list[str]) -> tuple[int, str]:
+    """Do what the arguments say: the exit code, and what is wrong, if anything is."""
     from engine.errors import EngineError
 
     try:
         command = cast(TyperGroup, get_command(app))
         config = read(command)
         code = command.main(
-            _spelled_out(sys.argv[1:]),
+            spelled_out(arguments),
             prog_name="chat-tui",
             standalone_mode=False,
             default_map=config.values,
             obj=config,
         )
     except _USAGE_ERROR as error:
-        fail(f"{error.format_message()} (chat-tui --help lists what there is)", 2)
+        return 2, f"{error.format_message()} (chat-tui --help lists what there is)"
     except EngineError as error:
-        fail(str(error))
+        return 1, str(error)
     except (KeyboardInterrupt, typer.Abort):
-        raise SystemExit(130) from None
-    raise SystemExit(code)
+        return 130, ""
+    return code or 0, ""
 
 
 def fail(message: str, code: int = 1) -> NoReturn:
@@ -128,7 +138,7 @@ def parsed(name: str, parse: Callable[[str], T], text: str) -> T:
 _CHOOSE = "choose"
 
 
-def _spelled_out(arguments: list[str]) -> list[str]:
+def spelled_out(arguments: list[str]) -> list[str]:
     """`--resume` may stand without its ID, which the parser of the command line cannot read."""
     spelled = []
     for place, argument in enumerate(arguments, 1):
@@ -268,7 +278,8 @@ def chat(
     if config.source(context, "samples") == "file":
         # For the screen: a script that says nothing wants one.
         usual, samples = samples or usual, None
-    once = prompt is not None or as_json or not (sys.stdin.isatty() and sys.stdout.isatty())
+    attended = is_served() or (sys.stdin.isatty() and sys.stdout.isatty())
+    once = prompt is not None or as_json or not attended
     temperatures = parsed("--temperature", commands.temperatures, temperature)
     top_ks = parsed("--top-k", commands.top_ks, top_k)
     most = max(len(temperatures), len(top_ks), 1 if once else usual)

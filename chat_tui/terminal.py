@@ -26,6 +26,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
+from importlib import import_module
 
 from textual import events
 from textual._xterm_parser import (
@@ -34,6 +35,8 @@ from textual._xterm_parser import (
     XTermParser,
 )
 from textual.message import Message
+
+from chat_tui.served import is_served
 
 _REWRITTEN = re.compile(r"\x1b(?P<digit>[1-9])|\x1b(?P<enter>\r)|\x1b\[27;(?P<modifier>\d);13~")
 
@@ -117,14 +120,16 @@ def _decoder(encoding: str) -> Callable[[], codecs.IncrementalDecoder]:
 
 
 def install() -> None:
-    """Let the terminal driver use `InputParser`. No effect where that driver is not used."""
+    """Let the driver use `InputParser`, of a terminal or of one in a browser. No effect where it is
+    another one."""
+    name = "web_driver" if is_served() else "linux_driver"
     try:
-        from textual.drivers import linux_driver
+        driver = import_module(f"textual.drivers.{name}")
     except ImportError:
         return
     # By name, for the driver exports neither.
-    setattr(linux_driver, "XTermParser", InputParser)  # noqa: B010
-    setattr(linux_driver, "getincrementaldecoder", _decoder)  # noqa: B010
+    setattr(driver, "XTermParser", InputParser)  # noqa: B010
+    setattr(driver, "getincrementaldecoder", _decoder)  # noqa: B010
 
 
 LEAVING_S = 3.0

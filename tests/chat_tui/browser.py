@@ -46,6 +46,17 @@ def found() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
+_COUNT = """(async () => {
+    const picture = new Image();
+    picture.src = "data:image/png;base64,%s";
+    await picture.decode();
+    const paper = new OffscreenCanvas(picture.width, picture.height).getContext("2d");
+    paper.drawImage(picture, 0, 0);
+    const dots = paper.getImageData(0, 0, picture.width, picture.height).data;
+    return new Set(new Uint32Array(dots.buffer)).size;
+})()"""
+
+
 class Browser:
     """The process and its pipe."""
 
@@ -164,7 +175,9 @@ class Page:
 
     def js(self, expression: str) -> Any:
         """What an expression is worth on the page."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
@@ -183,13 +196,15 @@ class Page:
         for char in text:
             self.press(char, char)
 
-    def press(self, key: str, text: str = "") -> None:
-        code = {"Enter": 13, "Escape": 27}.get(key, ord(key[0].upper()))
+    def press(self, key: str, text: str = "", *, alt: bool = False) -> None:
+        alone = ord(key.upper()) if len(key) == 1 and key.isalnum() else 0
+        code = {"Enter": 13, "Escape": 27, "F1": 112}.get(key, alone)
         for kind in ("keyDown", "keyUp"):
             self.call(
                 "Input.dispatchKeyEvent",
                 type=kind,
                 key=key,
+                modifiers=int(alt),
                 windowsVirtualKeyCode=code,
                 **({"text": text} if text and kind == "keyDown" else {}),
             )
@@ -200,8 +215,21 @@ class Page:
         self.call("Emulation.setEmulatedMedia", media=kind, features=wanted)
 
     def picture(self, path: Path) -> None:
-        data = self.call("Page.captureScreenshot", format="png")["data"]
-        path.write_bytes(base64.b64decode(data))
+        path.write_bytes(base64.b64decode(self._picture()))
+
+    def _picture(self) -> str:
+        return str(self.call("Page.captureScreenshot", format="png")["data"])
+
+    def colours(self) -> int:
+        """How many different ones are to be seen."""
+        counted = self._browser.page(100, 100)
+        return int(counted.js(_COUNT % self._picture()))
+
+    @property
+    def received(self) -> bytes:
+        """All that came over its websockets, of bytes."""
+        frames = [event["response"] for event in self._events("Network.webSocketFrameReceived")]
+        return b"".join(base64.b64decode(f["payloadData"]) for f in frames if f["opcode"] == 2)
 
     @property
     def requests(self) -> list[str]:
@@ -216,4 +244,4 @@ class Page:
         """What the browser refused, and scripts that failed."""
         entries = [event["entry"]["text"] for event in self._events("Log.entryAdded")]
         thrown = self._events("Runtime.exceptionThrown")
-        return [*entries, *(event["exceptionDetails"]["text"] for event in thrown)]
+        return [*entries, *(str(event["exceptionDetails"].get("exception")) for event in thrown)]

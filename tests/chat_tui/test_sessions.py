@@ -263,4 +263,4 @@ async def test_the_tree_is_exported_from_the_prompt(tmp_path: Path) -> None:
     ],
 )
 def test_resume_may_stand_alone(arguments: list[str], spelled: list[str]) -> None:
-    assert cli._spelled_out(arguments) == spelled
+    assert cli.spelled_out(arguments) == spelled
