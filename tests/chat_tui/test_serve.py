@@ -196,7 +196,7 @@ def test_letting_others_in_is_warned_of_and_options_are_the_chats(
             pass
 
     monkeypatch.setattr(serving, "_server", lambda *a: started.append(a) or Started())
-    options = ["-n", "3", "--resume", "--system", "Be brief."]
+    options = ["-n", "3", "--continue", "--system", "Be brief."]
     assert cli.outcome(["serve", "--host", "0.0.0.0", "--expose", *options]) == (0, "")
     assert started == [("0.0.0.0", 8000, options)]
     warning = capsys.readouterr().err
