@@ -207,7 +207,7 @@ def test_an_answer_is_begun_with_ids_and_text(backend):
     backend.send(Ask(120, "What is 4821 - 977?", params=GREEDY))
     tokens, _, text = answer(until(backend, Finished))
     begun = Ask(121, "What is 4821 - 977?", answer=tuple(tokens[:3]), answer_text=" <<2*3=")
-    backend.send(replace(begun, params=GREEDY))
+    backend.send(begun._replace(params=GREEDY))
     events = until(backend, Finished)
     (started,) = of(Started, events)
     assert started.answer[:3] == tuple(tokens[:3])
