@@ -57,6 +57,10 @@ class Model:
         return self.name == other.name
 
 
+GIVEN = Model("given")
+"""Stands for what wrote the answers that a prompt came with."""
+
+
 def _fingerprint(path: Path) -> tuple[int, str]:
     """Size and hash; (0, "") where the path is not to be read."""
     digest, total = hashlib.sha256(), 0

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Literal, NamedTuple
 
-from chat_tui.model import Model
+from chat_tui.model import GIVEN, Model
 from engine.messages import Exchange, FinishReason, TokenScore, ToolCall
 
 Span = tuple[int, int]
@@ -267,7 +267,7 @@ class Judgement:
         blind: their settings were not shown.
         at: seconds since 1970.
         seconds: how long they were looked at.
-        prompt: which of the rated file's prompts it is (`prompts.Prompt.key`).
+        prompt: which of the rated file's prompts it is (`prompts.FilePrompt.key`).
     """
 
     verdict: Verdict
@@ -345,6 +345,8 @@ class Pick(NamedTuple):
     def caption(self) -> str:
         """What it takes to make the answer again, and how it ended if not by itself."""
         answer, count = self.answer, len(self.turn.answers)
+        if answer.model == GIVEN:
+            return "given"
         of = f"{self.picked + 1} of {count}" if count > 1 else ""
         begun = f"begun by answer {answer.source}" if answer.source is not None else ""
         parts = (
