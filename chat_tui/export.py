@@ -16,11 +16,12 @@ at all is not given away.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 
 from chat_tui.conversation import Conversation
 from chat_tui.document import to_json
+from chat_tui.model import GIVEN
 from chat_tui.page import to_html
 from chat_tui.preferences import labelled, preferred
 from chat_tui.session import Session
@@ -40,15 +41,39 @@ def _markdown(session: Session) -> str:
     if session.created:
         began = datetime.fromtimestamp(session.created, timezone.utc)
         parts.append(f"*{began:%Y-%m-%d %H:%M} UTC*")
-    path = list(session.conversation.path)
-    for pick in path:
-        parts += ["**You**", pick.user, f"**{pick.answer.model.name}** ({pick.caption})"]
-        parts.append(pick.answer.text)
+    rated = [turn for turn in session.conversation.tree.turns.values() if turn.judgement]
+    if rated:
+        return "\n\n".join([*parts, *_rated(session.conversation.tree, rated)]) + "\n"
+    parts += _said_so_far(session.conversation.path)
     if session.shown is not None:
         parts += ["**You**", session.shown.user]
         for place, answer in enumerate(session.shown.answers, 1):
             parts += [f"**{answer.model.name}, answer {place}**", answer.text]
     return "\n\n".join(parts) + "\n"
+
+
+def _said_so_far(path: Sequence[Pick]) -> Iterator[str]:
+    for pick in path:
+        yield from ("**You**", pick.user)
+        yield from (f"**{pick.answer.model.name}** ({pick.caption})", pick.answer.text)
+
+
+def _rated(tree: Tree, turns: Sequence[Turn]) -> Iterator[str]:
+    """Prompts, their answers as they stood, and what was said of them."""
+    for turn in turns:
+        yield from _said_so_far(_path(tree, turn))
+        yield from ("**You**", turn.user)
+        shown = turn.judgement.order if turn.judgement is not None else ()
+        answers = [answer for number in shown if (answer := tree.answers.get(number))]
+        for place, answer in enumerate(answers, 1):
+            picked = ": picked" if answer.id == turn.picked else ""
+            name = f"**{answer.model.name}, answer {place}{picked}**"
+            yield from (f"{name} ({Pick(turn, answer).caption})", answer.text)
+        if turn.verdict in _VERDICTS:
+            yield f"*{_VERDICTS[turn.verdict]}*"
+
+
+_VERDICTS = {"tie": "A tie.", "bad": "All are bad.", "skip": "Skipped."}
 
 
 def _answers(session: Session) -> str:
@@ -66,6 +91,7 @@ def _answers(session: Session) -> str:
         }
         for turn in tree.turns.values()
         for answer in turn.answers
+        if answer.model != GIVEN
     )
 
 
@@ -101,6 +127,9 @@ def _labels(session: Session) -> str:
         if answer.text
     )
 
+
+ROW_FORMATS = ("jsonl", "dpo", "kto")
+"""Of one line each: those of several sessions can follow one another."""
 
 FORMATS: dict[str, Callable[[Session], str]] = {
     "md": _markdown,

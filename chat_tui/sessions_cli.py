@@ -6,6 +6,7 @@
     chat-tui sessions rename 12 "Foxes"
     chat-tui sessions delete 12           asks once, or --yes
     chat-tui export 12 --format dpo -o pairs.jsonl
+    chat-tui export --rated prompts.txt --format dpo
     chat-tui import session.json
 
 Neither torch nor the screen's libraries are imported here.
@@ -122,7 +123,13 @@ def delete_session(
 
 
 def export(
-    number: Number,
+    number: Annotated[
+        int | None, typer.Argument(help="As `sessions list` shows it.", metavar="[SESSION]")
+    ] = None,
+    rated: Annotated[
+        Path | None,
+        typer.Option(help="What was said of this file's prompts, instead.", metavar="FILE"),
+    ] = None,
     kind: Annotated[
         Format,
         typer.Option("--format", "-f", help="dpo and kto are TRL's conversational formats."),
@@ -132,10 +139,16 @@ def export(
     ] = None,
 ) -> None:
     """Write a saved conversation to a file, or to stdout."""
-    from chat_tui.export import write
+    from chat_tui.export import ROW_FORMATS, write
 
+    if (number is None) is (rated is None):
+        raise typer.BadParameter("name a session, or a file that was rated with --rated FILE.")
     with _open() as store:
-        text = write(store.load(number), kind.value)
+        numbers = [number] if number is not None else store.rounds(rated or Path())
+        if len(numbers) > 1 and kind.value not in ROW_FORMATS:
+            named = ", ".join(map(str, numbers))
+            raise typer.BadParameter(f"{rated} was rated in sessions {named}: name one of them.")
+        text = "".join(write(store.load(number), kind.value) for number in numbers)
     _write_out(text, out)
 
 

@@ -171,7 +171,7 @@ def _rank(
     """One group's entries, the best first, and what there is to be said of them."""
     entries = [_counted(number, own, clusters, group) for number, own in enumerate(settings)]
     if not bounded(range(len(settings)), clusters):
-        ranked = sorted(entries, key=lambda entry: entry.win_rate, reverse=True)
+        ranked = sorted(entries, key=lambda entry: (-entry.win_rate, entry.name))
         return ranked, [_unbounded(ranked, len(clusters))]
     fit = fit_strengths(len(settings), clusters)
     scored = [
@@ -183,7 +183,10 @@ def _rank(
         )
         for entry, score, error in zip(entries, fit.scores, fit.errors, strict=True)
     ]
-    order = sorted(range(len(settings)), key=lambda player: fit.scores[player], reverse=True)
+    order = sorted(
+        range(len(settings)),
+        key=lambda player: (-round(fit.scores[player], 9), settings[player].name),
+    )
     notes = [_verdict(settings, fit, *order[:2])]
     if len(clusters) < FEW:
         notes.append(f"{_judgements(len(clusters))}: too few to rely on the intervals.")

@@ -2,7 +2,7 @@
 
     chat-tui stats                            whatever answers were compared by
     chat-tui stats --by temperature --since 7d
-    chat-tui stats --session 12 --json
+    chat-tui stats --rated prompts.txt --json
 
 What is counted, and how, is in `standing.py`; `stats_table.py` draws it.
 """
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from chat_tui.tree import Verdict
 
 
-_NOTHING = "No answer has been preferred to another yet: pick one of several in the chat."
+_NOTHING = (
+    "No answer has been preferred to another yet: pick one of several in the chat, or "
+    "`chat-tui rate FILE`."
+)
 
 
 class By(str, Enum):
@@ -58,6 +62,9 @@ def stats(
     session: Annotated[
         list[int] | None, typer.Option(help="Of this one only; may be repeated.", metavar="ID")
     ] = None,
+    rated: Annotated[
+        Path | None, typer.Option(help="Of what was said of this file's prompts.", metavar="FILE")
+    ] = None,
     after: Annotated[
         str | None,
         typer.Option("--since", help="Of what was said since then: 12h, 7d, 2w, 2026-01-31."),
@@ -66,7 +73,7 @@ def stats(
 ) -> None:
     """Win rates and Bradley-Terry scores of models, temperatures, top-k and system texts.
 
-    They come from every pick. A tie is half a win; so are answers that
+    They come from every pick, in chats and while rating. A tie is half a win; so are answers that
     are all bad. Scores are in Elo points: 400 more are odds of 10 to 1.
     """
     from chat_tui.preferences import compared
@@ -75,7 +82,10 @@ def stats(
 
     begin = since(after) if after is not None else 0.0
     with Store.open() as store:
-        turns = [turn for turn in store.judged(session or None) if turn.judged_at >= begin]
+        numbers = list(session) if session else None
+        if rated is not None:
+            numbers = [*(numbers or ()), *store.rounds(rated)]
+        turns = [turn for turn in store.judged(numbers) if turn.judged_at >= begin]
     standings = [standing(turns, kind.value) for kind in ([by] if by is not None else By)]
     if by is None:
         standings = [found for found in standings if found.entries]

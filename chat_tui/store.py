@@ -143,6 +143,16 @@ class Store:
         return [number for (number,) in self.connection.execute(query, (str(file.resolve()),))]
 
     @_in_words()
+    def rounds(self, file: Path) -> list[int]:
+        """The same; there is one at least.
+
+        Raises:
+            StoreError: the file's prompts were not rated.
+        """
+        if not (found := self.rated(file)):
+            raise StoreError(f"The prompts of {file} were not rated: chat-tui rate {file} does it.")
+        return found
+
     def judged(self, sessions: Sequence[int] | None = None) -> list[Turn]:
         """The turns of these sessions, or of all, of whose answers something was said. The answers
         have no tokens: only what they say and how they came about.

@@ -163,6 +163,9 @@ def test_what_was_rated_is_given_away_as_it_was_judged(tmp_path: Path) -> None:
     ]
     verdicts = [row["verdict"] for row in written("jsonl")]
     assert verdicts == ["pick"] * 3 + ["tie"] * 2 + ["bad"] * 2 + ["skip"] * 2
+    page = write(rating.session, "md")
+    assert "**tiny, answer 2: picked** (2 of 3 · T 0.7 · seed 0)\n\nb" in page
+    assert page.count("*A tie.*") == page.count("*All are bad.*") == page.count("*Skipped.*") == 1
     text = to_json(rating.session)
     again = from_json(text)
     assert to_json(again) == text

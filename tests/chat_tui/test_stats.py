@@ -188,7 +188,7 @@ def run(*arguments: str) -> str:
 
 
 def test_the_command_says_where_picks_come_from_when_there_are_none(home: Path) -> None:
-    assert "No answer has been preferred" in run()
+    assert "chat-tui rate FILE" in run()
     assert json.loads(run("--json")) == {
         "picks": 0,
         "ties": 0,
@@ -218,6 +218,7 @@ def test_the_command_counts_what_it_is_asked_to_count(home: Path, tmp_path: Path
     assert found() == {"T 0.2": 3, "T 1.2": 2, "T 0.7": 1}
     assert found("--since", "1d") == {"T 0.2": 1, "T 0.7": 1}
     assert found("--session", str(numbers[0])) == {"T 0.2": 2, "T 1.2": 2}
+    assert found("--rated", str(file)) == {"T 0.2": 1, "T 0.7": 1}
     assert "No answers of different models were compared." in run("--by", "model")
     assert "2 picks · 1 tie · 1 skipped" in run()
 
@@ -226,6 +227,7 @@ def test_the_command_counts_what_it_is_asked_to_count(home: Path, tmp_path: Path
     ("arguments", "said"),
     [
         (["--session", "9"], "There is no session 9"),
+        (["--rated", "x.txt"], "were not rated"),
         (["--since", "soon"], "neither a time ago"),
     ],
 )
