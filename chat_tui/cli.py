@@ -34,6 +34,7 @@ COMMANDS = {
     "models": "chat_tui.models:models",
     "sessions": "chat_tui.sessions_cli:sessions",
     "export": "chat_tui.sessions_cli:export",
+    "rate": "chat_tui.rate_cli:rate",
     "stats": "chat_tui.stats:stats",
     "import": "chat_tui.sessions_cli:import_",
     "config": "chat_tui.config_cli:config",
@@ -109,7 +110,7 @@ def outcome(arguments: list[str]) -> tuple[int, str]:
             spelled_out(arguments),
             prog_name="chat-tui",
             standalone_mode=False,
-            default_map=config.values,
+            default_map={**config.values, "rate": config.values},
             obj=config,
         )
     except _USAGE_ERROR as error:
@@ -278,19 +279,14 @@ def chat(
     if config.source(context, "samples") == "file":
         # For the screen: a script that says nothing wants one.
         usual, samples = samples or usual, None
-    attended = is_served() or (sys.stdin.isatty() and sys.stdout.isatty())
-    once = prompt is not None or as_json or not attended
-    temperatures = parsed("--temperature", commands.temperatures, temperature)
-    top_ks = parsed("--top-k", commands.top_ks, top_k)
-    most = max(len(temperatures), len(top_ks), 1 if once else usual)
-    settings = Settings(
-        model=_DEFAULTS.model if server or not model else model,
-        server=server or None,
-        server_model=model or "" if server else "",
+    once = prompt is not None or as_json or not attended()
+    settings = settings_of(
+        model=model,
+        server=server,
         key_env=key_env,
-        samples=samples or most,
-        temperatures=temperatures,
-        top_ks=top_ks,
+        samples=samples,
+        temperature=temperature,
+        top_k=top_k,
         max_tokens=max_tokens if max_tokens is not None or not once else ONCE_MAX_TOKENS,
         seed=seed,
         system=system,
@@ -299,7 +295,8 @@ def chat(
         device=device,
         dtype=dtype,
         threads=threads,
-        assume=tuple(parsed("--assume", commands.assumption, text) for text in assume or ()),
+        assume=assume,
+        usual=1 if once else usual,
     )
     if once:
         from chat_tui.oneshot import answer_once
@@ -323,6 +320,57 @@ def chat(
 
     code = run(settings, backend, private=private, session=session, choose=choose, config=config)
     raise typer.Exit(code)
+
+
+def attended() -> bool:
+    """Somebody sees what is shown, and has keys."""
+    return is_served() or (sys.stdin.isatty() and sys.stdout.isatty())
+
+
+def settings_of(
+    *,
+    model: str | None,
+    server: str | None,
+    key_env: str,
+    samples: int | None,
+    temperature: str,
+    top_k: str,
+    max_tokens: int | None,
+    seed: int | None,
+    system: str | None,
+    tools: bool,
+    reuse_cache: bool,
+    device: str | None,
+    dtype: str | None,
+    threads: int | None,
+    assume: list[str] | None,
+    usual: int = _DEFAULTS.samples,
+) -> Settings:
+    """What the options say. `usual` are the answers where nothing asks for others.
+
+    Raises:
+        typer.BadParameter: one of them says nothing that is known.
+    """
+    temperatures = parsed("--temperature", commands.temperatures, temperature)
+    top_ks = parsed("--top-k", commands.top_ks, top_k)
+    return Settings(
+        model=_DEFAULTS.model if server or not model else model,
+        server=server or None,
+        server_model=model or "" if server else "",
+        key_env=key_env,
+        samples=samples or max(len(temperatures), len(top_ks), usual),
+        temperatures=temperatures,
+        top_ks=top_ks,
+        max_tokens=max_tokens,
+        seed=seed,
+        system=system,
+        tools=tools,
+        reuse_cache=reuse_cache,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        assume=tuple(parsed("--assume", commands.assumption, text) for text in assume or ()),
+    )
 
 
 def _waiting(settings: Settings) -> WaitingBackend:

@@ -15,6 +15,7 @@ from chat_tui.tree import Pick
 from chat_tui.turn import RunningTurn
 from chat_tui.widgets.grid import CompareGrid
 from chat_tui.widgets.lines import Answer
+from chat_tui.widgets.pane import Pane
 from chat_tui.widgets.prompt import Prompt
 from chat_tui.widgets.transcript import Answer as Answered
 from chat_tui.widgets.transcript import Entry, Transcript, User
@@ -32,6 +33,21 @@ def entries(path: Sequence[Pick], turn: RunningTurn | None = None) -> list[Entry
     return [*shown, User(turn.user)] if turn is not None else shown
 
 
+def grow(effect: effects.Effect, panes: Sequence[Pane]) -> None:
+    """Draw what came of an answer; `panes` are in the order of the turn's rows."""
+    match effect:
+        case effects.Fed(row, text, forced):
+            panes[row].feed(text, forced)
+        case effects.Prefilled(done, total):
+            for pane in panes:
+                if not pane.finished:
+                    pane.set_note(f"prefill {done:,} of {total:,}" if done < total else "")
+        case effects.Called(row, number, call):
+            panes[row].set_call(number, call)
+        case effects.RowEnded(row, reason, text):
+            panes[row].finish(reason, text)
+
+
 class Stage:
     """The widgets that effects are drawn on."""
 
@@ -45,16 +61,8 @@ class Stage:
     def draw(self, effect: effects.Effect) -> None:
         grid = self.grid
         match effect:
-            case effects.Fed(row, text, forced):
-                grid.pane(row).feed(text, forced)
-            case effects.Prefilled(done, total):
-                for pane in grid.panes:
-                    if not pane.finished:
-                        pane.set_note(f"prefill {done:,} of {total:,}" if done < total else "")
-            case effects.Called(row, number, call):
-                grid.pane(row).set_call(number, call)
-            case effects.RowEnded(row, reason, text):
-                grid.pane(row).finish(reason, text)
+            case effects.Fed() | effects.Prefilled() | effects.Called() | effects.RowEnded():
+                grow(effect, grid.panes)
             case effects.Picked(row):
                 for index, pane in enumerate(grid.panes):
                     pane.set_picked(index == row)

@@ -36,6 +36,8 @@ _CHAT_ALONE = ("chat.focus-next", "chat.focus-previous")
 """Actions of the chat that leave their keys to the screens that lie over it."""
 _OVER = ("tokens", "alternatives", "tree", "sessions")
 """Areas of those screens."""
+_ELSEWHERE = ("rating",)
+"""Areas of programs of their own, where the chat's keys mean nothing."""
 
 
 def keys_of(config: Config) -> Keys:
@@ -130,7 +132,7 @@ def _in_effect(area: str) -> Iterator[Binding]:
     for place in PLACES:
         for binding in place.bindings:
             # These keys of the chat come before all others.
-            first = place.area == "chat" and binding.priority
+            first = place.area == "chat" and binding.priority and area not in _ELSEWHERE
             if place.area == area or (
                 first and (area not in _OVER or binding.id not in _CHAT_ALONE)
             ):

@@ -101,11 +101,14 @@ BRANCHING = (
 )
 """What they do is the App's."""
 
-ANSWERS = (
+NUMBERED = (
     *(
         Binding(str(n), f"pick({n - 1})", f"Pick answer {n}", id=f"answers.pick-{n}", show=False)
         for n in _DIGITS
     ),
+)
+
+CHOOSING = (
     Binding("enter", "pick_current", "Pick the focused answer", id="answers.pick"),
     Binding("left,h", "move('left')", "Answer to the left", id="answers.left", show=False),
     Binding("right,l", "move('right')", "Answer to the right", id="answers.right", show=False),
@@ -114,6 +117,8 @@ ANSWERS = (
     Binding("z", "zoom", "Zoom the focused answer, or all again", id="answers.zoom"),
     Binding("d", "part", "Mark where the answers part, or no longer", id="answers.part"),
 )
+
+ANSWERS = (*NUMBERED, *CHOOSING)
 
 TRANSCRIPT = (
     Binding("up,k", "scroll_up", "Scroll up a line", id="transcript.up", show=False),
@@ -224,6 +229,28 @@ SESSIONS = (
     Binding("u", "undelete", "Bring back what was deleted last", id="sessions.undelete"),
 )
 
+RATING = (
+    *(
+        Binding(f"{n},alt+{n}", f"pick({n - 1})", f"Answer {n} is the best", id=f"rating.pick-{n}")
+        for n in _DIGITS
+    ),
+    Binding("t", "tie", "A tie: several are equally good", id="rating.tie"),
+    Binding("b", "bad", "All are bad", id="rating.bad"),
+    Binding("s", "skip", "Skip; at the end, through the skipped ones again", id="rating.skip"),
+    Binding("u", "undo", "Back to the last one, as if nothing was said of it", id="rating.undo"),
+    Binding("r", "retry", "Ask again, where answers did not come, or not whole", id="rating.retry"),
+    Binding("escape,ctrl+c", "stop", "Stop what grows; keep what is there", id="rating.stop"),
+    Binding(
+        "tab,shift+tab",
+        "other",
+        "To the prompt, to scroll it, and back",
+        id="rating.other",
+        priority=True,
+    ),
+    Binding("f1", "help", "Keys", id="rating.help"),
+    Binding("q,ctrl+q", "quit", "Quit; the next time goes on from there", id="rating.quit"),
+)
+
 
 @dataclass(frozen=True)
 class Place:
@@ -257,6 +284,9 @@ PLACES = (
     Place("In the tree", "tree", "OutlineView", OUTLINE),
     Place("In the tree", "tree", "TreeScreen", TREE_SCREEN),
     Place("In the saved sessions", "sessions", "SessionsScreen", SESSIONS),
+    Place("While rating", "rating", "RateApp", RATING),
+    Place("In the answers that are rated", "rating", "RateGrid", CHOOSING),
+    Place("In the answers that are rated", "rating", "Pane", SCROLLING),
 )
 
 BINDINGS: Mapping[str, Binding] = {

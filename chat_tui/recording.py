@@ -40,10 +40,13 @@ _CLOSING_S = 20.0
 
 
 class Recorded(Protocol):
-    """What is looked at: `chat.Chat`."""
+    """What is looked at: `chat.Chat`, or `rating.Rating`."""
 
-    conversation: Conversation
-    turn: RunningTurn | None
+    @property
+    def conversation(self) -> Conversation: ...
+
+    @property
+    def turn(self) -> RunningTurn | None: ...
 
 
 @dataclass
@@ -127,6 +130,11 @@ class Recorder:
         if now >= self._due:
             self._due = now + PERIOD_S
             self._look_at(chat)
+
+    def hurry(self, chat: Recorded) -> None:
+        """Hand over what is new, now."""
+        self._hear()
+        self._look_at(chat)
 
     def trouble(self) -> str:
         """What went wrong since the last call, in one line; mostly nothing."""

@@ -76,11 +76,13 @@ class CompareGrid(Widget):
         thread = Thread(target=warm_up, name="warm up", daemon=True)
         self.call_after_refresh(thread.start)
 
-    def start(self, n: int, labels: Sequence[str] = ()) -> None:
-        """Make room for `n` answers; `labels` say what differs between them, if anything."""
+    def start(self, n: int, labels: Sequence[str] = (), *, figures: bool = True) -> None:
+        """Make room for `n` answers; `labels` say what differs between them, if anything. Without
+        `figures` nothing tells how an answer came about."""
         self.clear()
         self.panes = [
-            Pane(i, labels[i] if i < len(labels) else "", numbered=n > 1) for i in range(n)
+            Pane(i, labels[i] if i < len(labels) else "", numbered=n > 1, figures=figures)
+            for i in range(n)
         ]
         self._mark_current()
         self.mount_all(self.panes)

@@ -69,11 +69,14 @@ class Pane(LinesView):
     }
     """
 
-    def __init__(self, index: int = 0, label: str = "", *, numbered: bool = True) -> None:
+    def __init__(
+        self, index: int = 0, label: str = "", *, numbered: bool = True, figures: bool = True
+    ) -> None:
         super().__init__(classes="" if numbered else "-alone")
         self.index = index
         self.label = label
         self.numbered = numbered
+        self.figures = figures
         self.flow = Flow()
         self.state: State = "waiting"
         self.tokens = 0
@@ -272,7 +275,7 @@ class Pane(LinesView):
         return Text(" ").join(parts)
 
     def _figures(self) -> Text:
-        if not self.tokens:
+        if not (self.tokens and self.figures):
             return Text()
         rate, surprise = self.tokens_per_s, self.surprise
         figures = f"{self.tokens} tok" + (f" · {rate:.0f}/s" if rate else "")

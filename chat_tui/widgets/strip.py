@@ -98,7 +98,7 @@ class StateStrip(Widget):
             if text and cell_len(text) <= room:
                 runs.append((text, style))
                 room -= cell_len(text)
-        if room > _SPARK and (spark := pane.surprise.sparkline(_SPARK)):
+        if pane.figures and room > _SPARK and (spark := pane.surprise.sparkline(_SPARK)):
             runs.append((f" {spark:<{_SPARK}}", quiet))
             room -= _SPARK + 1
         if room > 8:

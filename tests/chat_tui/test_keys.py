@@ -10,6 +10,7 @@ from textual.widgets import OptionList
 
 from chat_tui.app import ChatApp
 from chat_tui.keys import BINDINGS, PLACES, Keys, name_of
+from chat_tui.rate_app import RateApp, RateGrid
 from chat_tui.screens.help import HelpScreen
 from chat_tui.screens.sessions import SessionsScreen
 from chat_tui.screens.tokens import TokenScreen
@@ -35,6 +36,8 @@ NODES = (
     OutlineView,
     TreeScreen,
     SessionsScreen,
+    RateApp,
+    RateGrid,
 )
 CHANGED = Keys(
     {"chat.tree": "f4", "chat.pick-1": "f5", "prompt.send": "ctrl+s", "answers.zoom": "x"}
