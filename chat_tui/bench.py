@@ -31,11 +31,15 @@ def bench(
         Suite,
         typer.Option(
             help="cpu: the model, on whatever --device. gpu: a 561M nanochat with random weights,"
-            " beside nanochat's own loop. screen: --screen alone."
+            " beside nanochat's own loop; with --device cpu a dry run. screen: --screen alone."
         ),
     ] = "cpu",
     screen: Annotated[
         bool, typer.Option("--screen", help="Also the screen, painting in a pseudo-terminal.")
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="gpu: first whether it computes what it should; else exit 1."),
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Half a minute instead of some.")] = False,
     as_json: Annotated[
@@ -67,20 +71,27 @@ def bench(
     threads: Annotated[int | None, typer.Option(min=1, help="Of the engine, on a CPU.")] = None,
 ) -> None:
     """Measure speed: the engine against this machine's ceilings, and the screen."""
-    plan = _plan(suite, quick, prompt_tokens, rows, decode_tokens, repeats, limit, turns)
+    if check and suite != "gpu":
+        raise typer.BadParameter("--check belongs to --suite gpu.")
+    dry = device is not None and not device.startswith("cuda")
+    plan = _plan(suite, quick, dry, prompt_tokens, rows, decode_tokens, repeats, limit, turns)
     settings = Settings(model=model, device=device, dtype=dtype, threads=threads)
-    report = _measure(suite, settings, plan, screen=screen or suite == "screen", quick=quick)
+    screen = screen or suite == "screen"
+    report = _measure(suite, settings, plan, screen=screen, quick=quick, check=check)
     if as_json:
         print(json.dumps(report.document(), indent=2))
     else:
         from chat_tui.bench_tables import show
 
         show(report)
+    if not all(one.passed for one in report.checks):
+        raise typer.Exit(1)
 
 
 def _plan(
     suite: Suite,
     quick: bool,
+    dry: bool,
     prompt_tokens: str | None,
     rows: str | None,
     decode_tokens: int | None,
@@ -89,11 +100,13 @@ def _plan(
     turns: int | None,
 ) -> Plan:
     """The suite's plan, with what was asked for put in."""
-    from engine.bench.plan import GPU_PLAN, QUICK, Plan
+    from engine.bench.plan import GPU_DRY_RUN, GPU_PLAN, QUICK, Plan
 
     plan = QUICK if quick else Plan()
     if suite == "gpu":
-        plan = replace(GPU_PLAN, decode_tokens=64, repeats=3, turns=4) if quick else GPU_PLAN
+        plan = GPU_DRY_RUN if dry else GPU_PLAN
+        if quick and not dry:
+            plan = replace(plan, decode_tokens=64, repeats=3, turns=4)
     given: dict[str, object] = {
         **_longest_with("prompt_tokens", "shared_prompt", prompt_tokens),
         **_longest_with("rows", "shared_rows", rows),
@@ -124,7 +137,9 @@ def _numbers(text: str) -> tuple[int, ...]:
     return values
 
 
-def _measure(suite: Suite, settings: Settings, plan: Plan, *, screen: bool, quick: bool) -> Report:
+def _measure(
+    suite: Suite, settings: Settings, plan: Plan, *, screen: bool, quick: bool, check: bool
+) -> Report:
     from engine.bench.report import Report
 
     report = Report()
@@ -137,9 +152,10 @@ def _measure(suite: Suite, settings: Settings, plan: Plan, *, screen: bool, quic
             report = replace(report, screen=measure(settings, quick=quick, tell=progress.now))
         if suite == "screen":
             return report
-        engine = (
-            _gpu(settings, plan, progress) if suite == "gpu" else _cpu(settings, plan, progress)
-        )
+        if suite == "gpu":
+            engine = _gpu(settings, plan, progress, check=check)
+        else:
+            engine = _cpu(settings, plan, progress)
         return replace(engine, screen=report.screen)
 
 
@@ -160,13 +176,15 @@ def _cpu(settings: Settings, plan: Plan, progress: _Progress) -> Report:
     return Measurement(loaded, plan, tell=progress.line, progress=progress.now).run()
 
 
-def _gpu(settings: Settings, plan: Plan, progress: _Progress) -> Report:
+def _gpu(settings: Settings, plan: Plan, progress: _Progress, *, check: bool) -> Report:
     from engine import threads
 
     threads.settle(settings.threads)
     from engine.bench.gpu import measure
 
-    return measure(settings.device, plan=plan, tell=progress.line, progress=progress.now)
+    return measure(
+        settings.device, plan=plan, check=check, tell=progress.line, progress=progress.now
+    )
 
 
 class _Progress:

@@ -53,12 +53,15 @@ def show(report: Report, console: Console | None = None) -> None:
     """Print everything that `report` has."""
     console = console or Console(highlight=False)
     for part in (
+        _checks(report),
         _machine(report),
+        _goals(report),
         _prefill(report),
         _decode(report),
         _kv(report),
         _shared(report),
         _conversation(report),
+        _kernels(report),
         _screen(report),
     ):
         if part is not None:
@@ -93,8 +96,54 @@ def _machine(report: Report) -> RenderableType | None:
             f" keeps {si(model.kv_bytes_per_token, 'B')} of keys and values a token"
         ),
         Text(f"attention: {model.backend}{backend}"),
+        Text(f"steps: {_STEPS[model.decoding]}"),
         Text(f"Medians over {machine.rounds} round{'s' * (machine.rounds != 1)}.", style="dim"),
     )
+
+
+_STEPS = {
+    "eager": "one after the other",
+    "pipelined": "launched ahead of the host",
+    "graphs": "launched ahead of the host, as CUDA graphs",
+}
+
+
+def _checks(report: Report) -> RenderableType | None:
+    if not report.checks:
+        return None
+    failed = [check for check in report.checks if not check.passed]
+    passed = len(report.checks) - len(failed)
+    lines = [Text(f"{passed} of {len(report.checks)} checks passed", style="bold")]
+    lines += [Text(f"FAILED: {one.what}: {one.detail}", style="red") for one in failed]
+    return Group(*lines)
+
+
+def _goals(report: Report) -> Table | None:
+    if not report.goals:
+        return None
+    table = _table("Goals, on an H200", "", "is", "goal", "")
+    for goal in report.goals:
+        limit = f"{'at most' if goal.at_most else 'at least'} {goal.goal:g}"
+        verdict = Text("met", style="green") if goal.met else Text("missed", style="red")
+        table.add_row(Text(goal.what), f"{goal.value:.2f}", limit, verdict)
+    return table
+
+
+def _kernels(report: Report) -> Table | None:
+    if not report.kernels:
+        return None
+    total = sum(kernel.seconds for kernel in report.kernels)
+    runs = sum(kernel.runs for kernel in report.kernels)
+    title = f"A step of 1 row: {runs:.0f} kernels, {seconds(total)}"
+    table = _table(title, "runs", "time", "", "")
+    for kernel in report.kernels:
+        table.add_row(
+            f"{kernel.runs:.0f}",
+            seconds(kernel.seconds),
+            bar(kernel.seconds / total if total else 0.0, cells=NARROW),
+            Text(kernel.name[:40]),
+        )
+    return table
 
 
 def _prefill(report: Report) -> Table | None:

@@ -3,28 +3,26 @@ running it.
 
     report = measure("cuda", tell=print)
 
-No file is needed: the speed of a dense network does not depend on what its weights are. `D20` is
-nanochat's published size (561M parameters) with a context that has room behind a prompt of 2,048.
-Runs on a CPU too, at sizes for tests.
+`D20` is nanochat's published size (561M parameters) with a context that has room behind a prompt of
+2,048. On anything but an NVIDIA GPU it is a dry run: the same cases with `TINY`, launched ahead as
+on a GPU but without graphs, which shows that the measurement runs.
 """
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from dataclasses import replace
 
-from engine.bench.eager import VARIANT, EagerNanochat
+import torch
+
+from engine.bench.check import checks
+from engine.bench.eager import EagerNanochat
+from engine.bench.kernels import kernels_of_a_step
 from engine.bench.plan import GPU_PLAN, Plan, Tell, silent
-from engine.bench.report import Report
+from engine.bench.random_models import as_loaded, random_tensors
+from engine.bench.report import Goal, Report
 from engine.bench.suite import Suite
-from engine.byte_level import SPLITTERS, BytePairTokenizer
-from engine.chat_format import PlainFormat
 from engine.errors import EngineError
-from engine.load import LoadedModel
-from engine.messages import ModelInfo
-from engine.models.nanochat import Config, NanochatModel, tensor_shapes
-from engine.tokenizer import Tokenizer
-from engine.tools import NoTools
+from engine.models.nanochat import VARIANTS, Config, NanochatModel
 
 D20 = Config(
     sequence_len=4096,
@@ -37,79 +35,90 @@ D20 = Config(
     vocab_rows=65536,
 )
 
+TINY = Config(
+    sequence_len=256,
+    vocab_size=512,
+    n_layer=2,
+    n_head=2,
+    n_kv_head=2,
+    n_embd=32,
+    window_pattern="L",
+    vocab_rows=512,
+)
 
-def random_tensors(config: Config, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Parameters of noise, made where they are used, of a size that keeps activations near 1."""
-    source = torch.Generator(device).manual_seed(1)
-
-    def noise(shape: tuple[int, ...]) -> Tensor:
-        values = torch.randn(shape, generator=source, device=device, dtype=dtype)
-        return values.mul_(shape[-1] ** -0.5)
-
-    return {name: noise(shape) for name, shape in tensor_shapes(config, VARIANT).items()}
-
-
-def pair_vocabulary(size: int) -> Tokenizer:
-    """A vocabulary of `size` ids: the single bytes, then pairs of them. Ordinary BPE, so that what
-    the engine does with tokens costs what it always costs."""
-    single = [bytes([byte]) for byte in range(256)]
-    pairs = (a + b for a in single for b in single)
-    tokens = [*single, *(next(pairs) for _ in range(size - 256))]
-    ranks = {token: rank for rank, token in enumerate(tokens)}
-    return BytePairTokenizer(tokens, ranks, {}, SPLITTERS["gpt-2"])
-
-
-def random_model(
-    config: Config, tensors: dict[str, Tensor], device: torch.device, dtype: torch.dtype
-) -> LoadedModel:
-    """A model of `tensors`, as the engine takes it."""
-    model = NanochatModel(config, VARIANT, tensors, device=device, dtype=dtype)
-    tokenizer = pair_vocabulary(config.vocab_size)
-    backend = model.new_cache(1, 1).backend
-    info = ModelInfo(
-        name=f"random weights, nanochat d{config.n_layer}",
-        family="nanochat",
-        path="",
-        parameters=model.parameters(),
-        weight_bytes=model.weight_bytes(),
-        kv_bytes_per_token=model.shape.kv_bytes_per_token(dtype),
-        n_layer=config.n_layer,
-        n_head=config.n_head,
-        n_kv_head=config.n_kv_head,
-        head_dim=config.head_dim,
-        vocab_size=config.vocab_size,
-        context=config.sequence_len,
-        dtype=str(dtype).removeprefix("torch."),
-        device=str(device),
-        backend=backend.name,
-        backend_note=backend.note,
-        variant=VARIANT.name,
-    )
-    return LoadedModel(model, tokenizer, PlainFormat(tokenizer), NoTools(), info)
+OVER_EAGER, BANDWIDTH, OVER_ONE_ROW = 3.0, 0.6, 1.1
+"""Goals on an H200: tokens/s over those of nanochat's loop, MBU of one row, and first tokens of all
+rows over the first token of one."""
 
 
 def measure(
     device: str | None = None,
     *,
     dtype: torch.dtype = torch.bfloat16,
-    config: Config = D20,
+    config: Config | None = None,
     plan: Plan = GPU_PLAN,
+    check: bool = False,
     tell: Tell = silent,
     progress: Tell = silent,
 ) -> Report:
-    """Our loop and nanochat's on the same weights, interleaved. `device` None is the GPU.
+    """Our loop and nanochat's on the same weights, interleaved; with `check`, behind the checks of
+    `engine.bench.check`. `device` None is the GPU.
 
     Raises:
         EngineError: there is no GPU.
     """
     if device is None and not torch.cuda.is_available():
-        raise EngineError(
-            "torch finds no GPU here; `--device cpu` runs the same measurement, slowly."
-        )
+        raise EngineError("torch finds no GPU here; `--device cpu` is a dry run with a tiny model.")
     where = torch.device(device or "cuda")
-    progress(f"Making {VARIANT.name} d{config.n_layer} of random weights on {where}.")
+    on_gpu = where.type == "cuda"
+    config = config or (D20 if on_gpu else TINY)
+    if not on_gpu:
+        tell(f"A dry run on {where}, with a tiny model: its figures mean nothing.")
+    found = tuple(checks(where, tell=tell)) if check else ()
+    name = f"random weights, nanochat d{config.n_layer}"
+    progress(f"Making {name}.")
     tensors = random_tensors(config, where, dtype)
-    loaded = random_model(config, tensors, where, dtype)
+    model = NanochatModel(config, VARIANTS["V0"], tensors, device=where, dtype=dtype)
+    loaded = as_loaded(model, name, family="nanochat", variant="V0")
     reference = EagerNanochat(config, tensors, device=where, dtype=dtype)
-    suite = Suite(loaded, plan, tell=tell, progress=progress, reference=reference.generate)
-    return suite.run()
+    suite = Suite(
+        loaded,
+        plan,
+        tell=tell,
+        progress=progress,
+        reference=reference.generate,
+        decoding="graphs" if on_gpu else "pipelined",
+    )
+    report = suite.run()
+    progress("Looking into a step.")
+    kernels = kernels_of_a_step(suite.engine, suite.plan.prompt_tokens[-1], tell)
+    return replace(report, goals=goals(report) if on_gpu else (), checks=found, kernels=kernels)
+
+
+def goals(report: Report) -> tuple[Goal, ...]:
+    """What this measurement is for."""
+    eager = {(row.rows, row.prompt_tokens): row.tokens_per_s for row in report.eager}
+    found = [
+        Goal(
+            f"tokens/s over nanochat's own loop, {row.rows} row{'s' * (row.rows > 1)}",
+            row.tokens_per_s / eager[row.rows, row.prompt_tokens],
+            OVER_EAGER,
+        )
+        for row in report.decode
+        if (row.rows, row.prompt_tokens) in eager
+    ]
+    found += [
+        Goal("share of the bandwidth, 1 row", row.mbu, BANDWIDTH)
+        for row in report.decode
+        if row.rows == 1
+    ]
+    found += [
+        Goal(
+            f"first tokens of {row.rows} rows over that of 1",
+            row.over_one_row,
+            OVER_ONE_ROW,
+            at_most=True,
+        )
+        for row in report.shared_prefill
+    ]
+    return tuple(found)

@@ -108,3 +108,19 @@ GPU_PLAN = Plan(
     limit_s=300.0,
 )
 """Some two minutes on a Hopper card, and never more than ten."""
+
+GPU_DRY_RUN = Plan(
+    prompt_tokens=(96,),
+    rows=(1, 8),
+    decode_tokens=8,
+    repeats=2,
+    shared_prompt=96,
+    turns=2,
+    turn_prompt=16,
+    turn_answer=8,
+    limit_s=30.0,
+    copy_bytes=1 << 20,
+    ceiling_s=0.01,
+)
+"""The same cases where there is no such card, with a model of some thousand weights: it shows that
+the measurement runs, and no speed."""

@@ -73,7 +73,7 @@ class KVUse:
 
 @dataclass(frozen=True)
 class Subject:
-    """The model that was measured."""
+    """The model that was measured; `decoding` as `engine.generate.Decoding`."""
 
     name: str
     family: str
@@ -85,6 +85,7 @@ class Subject:
     device: str
     backend: str
     backend_note: str
+    decoding: str
     kv: tuple[KVUse, ...] = ()
 
 
@@ -193,10 +194,45 @@ class Screen:
 
 
 @dataclass(frozen=True)
+class Goal:
+    """A figure and what it should be: at least `goal`, or with `at_most` no more."""
+
+    what: str
+    value: float
+    goal: float
+    at_most: bool = False
+
+    @property
+    def met(self) -> bool:
+        return self.value <= self.goal if self.at_most else self.value >= self.goal
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether the engine computes what it should on this machine; `detail` says what was compared,
+    or where it differs."""
+
+    what: str
+    passed: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kind of kernel in a decode step of one row; `seconds` is all its runs in a step
+    together."""
+
+    name: str
+    runs: float
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything that one run measured; what it did not measure is empty or None.
 
-    `eager` are the decodes of nanochat's own loop; the GPU suite alone has them.
+    `eager` are the decodes of nanochat's own loop. The GPU suite alone has them, and `goals`,
+    `checks` and `kernels` (of a step, the longest first).
     """
 
     machine: Machine | None = None
@@ -207,10 +243,14 @@ class Report:
     conversation: tuple[Turn, ...] = ()
     screen: Screen | None = None
     eager: tuple[Decode, ...] = ()
+    goals: tuple[Goal, ...] = ()
+    checks: tuple[Check, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
 
     def document(self) -> dict[str, object]:
         """As JSON takes it."""
         document = asdict(self)
-        if not self.eager:
-            del document["eager"]
+        for name in ("eager", "goals", "checks", "kernels"):
+            if not getattr(self, name):
+                del document[name]
         return document

@@ -33,7 +33,7 @@ from engine.bench.report import (
     percentile,
 )
 from engine.chat_format import PlainFormat
-from engine.generate import Engine, Step
+from engine.generate import Decoding, Engine, Step
 from engine.load import LoadedModel
 from engine.messages import SamplingParams
 from engine.models.base import Model
@@ -193,13 +193,14 @@ class Chat:
 
     loaded: LoadedModel
     plan: Plan
+    decoding: Decoding | None = None
     reuse: list[list[float]] = field(default_factory=list)
     reprefill: list[list[float]] = field(default_factory=list)
     prompts: list[tuple[int, int]] = field(default_factory=list)
     """(tokens, new ones among them) of each turn."""
 
     def __post_init__(self) -> None:
-        self.keeping, self.anew = Engine(self.loaded), Engine(self.loaded)
+        self.keeping, self.anew = (Engine(self.loaded, self.decoding) for _ in range(2))
 
     def measure(self) -> None:
         vocab_size, plan = self.loaded.model.shape.vocab_size, self.plan
@@ -282,6 +283,7 @@ class Suite:
         tell: Tell = silent,
         progress: Tell = silent,
         reference: Generate | None = None,
+        decoding: Decoding | None = None,
     ) -> None:
         """
         Args:
@@ -289,6 +291,7 @@ class Suite:
             progress: is told what is being done just now.
             reference: another way to run the same model; its decodes are measured beside ours and
                 reported as `eager`.
+            decoding: of the engine.
         """
         plan, note = plan.fitted(loaded.model.shape.context)
         if note:
@@ -296,7 +299,8 @@ class Suite:
         self.loaded, self.plan = endless(loaded), plan
         self.tell, self.progress = tell, progress
         model = loaded.model
-        generate = ours(Engine(self.loaded))
+        self.engine = Engine(self.loaded, decoding)
+        generate = ours(self.engine)
 
         def cases_of(how: Generate) -> list[Generation]:
             return [
@@ -318,7 +322,7 @@ class Suite:
         shared, rows = plan.shared_prompt, plan.shared_rows
         self.shared = Generation(model, generate, shared, rows, 1)
         self.naive = PrefillForEach(Generation(model, generate, shared, 1, 1), rows)
-        self.chat = Chat(self.loaded, plan)
+        self.chat = Chat(self.loaded, plan, decoding)
 
     def cases(self) -> list[Case]:
         chat = [self.chat] if self.plan.turns else []
@@ -395,7 +399,7 @@ class Suite:
         )
 
     def _subject(self) -> Subject:
-        info = self.loaded.info
+        info = self.engine.info
         return Subject(
             name=info.name,
             family=info.family,
@@ -407,6 +411,7 @@ class Suite:
             device=info.device,
             backend=info.backend,
             backend_note=info.backend_note,
+            decoding=self.engine.decoding,
             kv=tuple(case.kv() for case in self.decodes),
         )
 

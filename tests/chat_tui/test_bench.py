@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -20,7 +21,10 @@ from chat_tui import bench_tables, screen_bench
 from chat_tui.screen_probe import Config, Lateness, ScriptedBackend
 from chat_tui.settings import Settings
 from engine.bench.report import (
+    Check,
     Decode,
+    Goal,
+    Kernel,
     KVUse,
     Machine,
     Prefill,
@@ -54,6 +58,7 @@ REPORT = Report(
         device="cpu",
         backend="sdpa",
         backend_note="flash-attention needs an NVIDIA GPU, this is cpu",
+        decoding="eager",
         kv=(KVUse(8, 2048, 59_000_000, 390_000_000, 53_000_000, 383_000_000, True),),
     ),
     prefill=(Prefill(2048, 0.95, 2155.8, 0.61),),
@@ -141,6 +146,17 @@ class TestTables:
         assert text.count("2.00 x") == 2
         assert "…" not in text
 
+    def test_goals_are_met_or_missed_and_failed_checks_say_why(self):
+        goals = (Goal("times eager", 4.25, 3.0), Goal("over one row", 1.2, 1.1, at_most=True))
+        checks = (Check("one", True, "fine"), Check("two", False, "step 3 differs"))
+        kernels = (Kernel("gemm", 80, 3e-4), Kernel("3 others", 20, 1e-4))
+        text = shown(replace(REPORT, goals=goals, checks=checks, kernels=kernels))
+        assert re.search(r"times eager +4.25 +at least 3 +met", text)
+        assert re.search(r"over one row +1.20 +at most 1.1 +missed", text)
+        assert "1 of 2 checks passed" in text
+        assert "FAILED: two: step 3 differs" in text
+        assert "A step of 1 row: 100 kernels, 400 us" in text
+
     def test_what_was_not_measured_is_not_shown(self):
         assert shown(Report()).strip() == ""
         assert "The screen" in shown(Report(screen=REPORT.screen))
@@ -185,6 +201,21 @@ class TestCommand:
         assert "some " in run.stderr
         assert "\x1b" not in run.stderr
 
+    def test_the_measurement_of_a_gpu_can_be_tried_without_one(self):
+        run = command(
+            *("--suite", "gpu", "--device", "cpu", "--check", "--json"),
+            *("--repeats", "1", "--turns", "0"),
+        )
+        assert run.returncode == 0, run.stderr
+        document = json.loads(run.stdout)
+        assert all(check["passed"] for check in document["checks"])
+        assert document["model"]["decoding"] == "pipelined"
+        assert "NVIDIA GPU" in document["model"]["backend_note"]
+        cases = [(row["prompt_tokens"], row["rows"]) for row in document["decode"]]
+        assert [(row["prompt_tokens"], row["rows"]) for row in document["eager"]] == cases
+        assert document["kernels"]
+        assert "figures mean nothing" in run.stderr
+
     def test_a_model_that_is_not_there_is_one_line(self):
         run = command("--model", "no-such-model")
         assert run.returncode == 1
@@ -192,7 +223,9 @@ class TestCommand:
         assert run.stderr.startswith("chat-tui: ")
         assert len(run.stderr.splitlines()) == 1
 
-    @pytest.mark.parametrize("arguments", [("--rows", "a"), ("--rows", "0"), ("--suite", "tpu")])
+    @pytest.mark.parametrize(
+        "arguments", [("--rows", "a"), ("--rows", "0"), ("--suite", "tpu"), ("--check",)]
+    )
     def test_wrong_usage_has_exit_code_2(self, arguments):
         assert command(*arguments).returncode == 2
 

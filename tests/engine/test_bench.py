@@ -14,12 +14,13 @@ import torch
 from engine.bench import ceilings, counts, gpu
 from engine.bench.eager import EagerNanochat
 from engine.bench.plan import QUICK, Plan
-from engine.bench.report import Report, SharedPrefill, median, percentile
+from engine.bench.random_models import as_loaded, random_nanochat, random_tensors
+from engine.bench.report import Decode, Report, SharedPrefill, median, percentile
 from engine.bench.suite import Chat, Generation, PrefillForEach, Suite, Timing, endless, ours, timed
 from engine.errors import EngineError
 from engine.generate import Engine
 from engine.load import LoadedModel
-from engine.models.nanochat import VARIANTS, Config, NanochatModel
+from engine.models.nanochat import VARIANTS, Config, NanochatModel, tensor_shapes
 from tests.engine.nanochat_noise import noise, small_config
 
 CPU = torch.device("cpu")
@@ -52,8 +53,8 @@ PLAN = Plan(
 
 @pytest.fixture(scope="module")
 def loaded() -> LoadedModel:
-    tensors = gpu.random_tensors(CONFIG, CPU, torch.float32)
-    return gpu.random_model(CONFIG, tensors, CPU, torch.float32)
+    model = random_nanochat(CONFIG, CPU, torch.float32)
+    return as_loaded(model, "noise", family="nanochat")
 
 
 @pytest.fixture(scope="module")
@@ -298,10 +299,9 @@ class TestPlan:
 class TestEager:
     """The loop that ours is compared with computes the same."""
 
-    def test_it_is_the_same_network(self):
-        tensors = gpu.random_tensors(CONFIG, CPU, torch.float32)
+    def test_it_is_the_same_network(self, loaded):
+        tensors = random_tensors(CONFIG, CPU, torch.float32)
         eager = EagerNanochat(CONFIG, tensors, device=CPU, dtype=torch.float32)
-        loaded = gpu.random_model(CONFIG, tensors, CPU, torch.float32)
         ids = list(range(5, 45))
         cache = eager.new_cache(1, 64)
         with torch.inference_mode():
@@ -311,7 +311,7 @@ class TestEager:
         torch.testing.assert_close(logits, loaded.logits(ids), atol=1e-4, rtol=1e-4)
 
     def test_it_has_as_many_columns_as_are_asked_for(self):
-        tensors = gpu.random_tensors(CONFIG, CPU, torch.float32)
+        tensors = random_tensors(CONFIG, CPU, torch.float32)
         eager = EagerNanochat(CONFIG, tensors, device=CPU, dtype=torch.float32)
         columns = list(eager.generate([1, 2, 3], 4, 6))
         assert [len(column) for column in columns] == [4] * 6
@@ -322,8 +322,21 @@ class TestEager:
             gpu.measure()
 
     def test_the_d20_is_the_published_size(self):
-        shapes = gpu.tensor_shapes(gpu.D20, gpu.VARIANT).values()
+        shapes = tensor_shapes(gpu.D20, VARIANTS["V0"]).values()
         assert sum(map(math.prod, shapes)) == 560_988_160
+
+
+def test_goals_compare_with_the_other_loop_and_with_one_row():
+    rows = (Decode(1, 9, 0.1, 0.1, 10.0, 0.7), Decode(8, 9, 0.1, 0.1, 70.0, 0.2))
+    eager = (Decode(1, 9, 0.1, 0.1, 2.0, 0.1), Decode(8, 9, 0.1, 0.1, 35.0, 0.1))
+    shared = (SharedPrefill(9, 8, shared_ttft_s=1.2, naive_ttft_s=8.0),)
+    found = gpu.goals(Report(decode=rows, eager=eager, shared_prefill=shared))
+    assert [(goal.value, goal.met) for goal in found] == [
+        (5.0, True),
+        (2.0, False),
+        (0.7, True),
+        (pytest.approx(1.2), False),
+    ]
 
 
 def test_ceilings_are_rates():
