@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import secrets
 import shlex
 import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
 from typer.main import get_command
 
 from engine.errors import EngineError
-
-if TYPE_CHECKING:
-    from textual_serve.server import Server
 
 serve = typer.Typer(add_completion=False)
 
@@ -68,9 +66,11 @@ def run(
             file=sys.stderr,
         )
     try:
-        _server(host, port, options).serve()
+        _serve(host, port, options)
     except OSError as error:
-        reason = error.strerror or str(error)
+        # asyncio's own words are long; those of a name that is not known have no number.
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else error.strerror or str(error)
         raise ServingError(f"{host}:{port} cannot be served: {reason}.") from error
 
 
@@ -118,7 +118,8 @@ def is_ours(host: str, listening: str) -> bool:
         return name in (own, f"{own}.local", socket.getfqdn().lower())
 
 
-def _server(host: str, port: int, options: Sequence[str]) -> Server:
+def _serve(host: str, port: int, options: Sequence[str]) -> None:
+    """Until Ctrl+C."""
     try:
         from aiohttp import web
         from aiohttp.typedefs import Handler
@@ -152,16 +153,13 @@ def _server(host: str, port: int, options: Sequence[str]) -> Server:
             super().__init__(command, host, port, public_url=f"http://{shown}:{port}")
             self._tabs: set[asyncio.Task[object]] = set()
 
-        def initialize_logging(self) -> None:
-            """What goes wrong reaches stderr by itself."""
-
         async def _make_app(self) -> web.Application:
             app = await super()._make_app()
             app.middlewares.append(own_page_only)
             return app
 
         async def on_startup(self, app: web.Application) -> None:
-            print(f"chat-tui is at {self.public_url} (Ctrl+C ends it)", flush=True)
+            """It would greet, before it knows whether the port is free."""
 
         async def on_shutdown(self, app: web.Application) -> None:
             for tab in self._tabs:
@@ -184,4 +182,9 @@ def _server(host: str, port: int, options: Sequence[str]) -> Server:
                 headers={"Content-Security-Policy": _POLICY.format(nonce=nonce)},
             )
 
-    return Tabs()
+    tabs = Tabs()
+
+    def told(_: str) -> None:
+        print(f"chat-tui is at {tabs.public_url} (Ctrl+C ends it)", flush=True)
+
+    web.run_app(tabs._make_app(), host=host, port=port, print=told, access_log=None)
