@@ -22,7 +22,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from chat_tui.frames import framed
@@ -56,16 +55,14 @@ class Mention(NamedTuple):
     path: str
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """What a file says. `note` tells what had to be assumed; empty where nothing had."""
 
     text: str
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Composed:
+class Composed(NamedTuple):
     """A message with what it mentions; `notes` about it, a line each."""
 
     text: str

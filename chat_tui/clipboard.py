@@ -20,8 +20,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 Environment = Mapping[str, str]
 
@@ -33,8 +33,7 @@ _PATIENCE_S = 3.0
 """A program may wait for a display that is gone."""
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     """One that takes a text from its stdin.
 
     Attributes:

@@ -14,9 +14,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.app import SuspendNotSupported
 
@@ -38,8 +37,7 @@ _RECORDED_S = 2.0
 """After its first token a message is surely in the store."""
 
 
-@dataclass(frozen=True)
-class Carried:
+class Carried(NamedTuple):
     """A text that the message carries: a file, or what is folded."""
 
     key: Hashable

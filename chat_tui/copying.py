@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chat_tui import clipboard
 from chat_tui.chat import Chat
 from chat_tui.parts import NothingToCopyError, Taken, Wanted, taken
 from chat_tui.tree import Answer
@@ -54,6 +53,8 @@ class Copying:
         self._app.run_worker(self._give(text, what), group="copy", exclusive=True)
 
     async def _give(self, text: str, what: str) -> None:
+        from chat_tui import clipboard
+
         places = await asyncio.to_thread(clipboard.to_programs, text)
         if not places:
             sequences = clipboard.to_terminal(text)

@@ -16,7 +16,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,8 +29,7 @@ _BYTES_PER_S = 5_000_000
 """A large draft is written less often: about so much of it."""
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(NamedTuple):
     """What would be lost.
 
     Attributes:
@@ -41,7 +39,7 @@ class Draft:
     """
 
     shown: str = ""
-    folds: Mapping[str, str] = field(default_factory=dict)
+    folds: Mapping[str, str] = {}
     others: tuple[str, ...] = ()
 
     @property
@@ -90,7 +88,7 @@ class Drafts:
             return
         if not now and self._clock() < self._due:
             return
-        text = json.dumps(asdict(draft))
+        text = json.dumps(draft._asdict())
         self._due = self._clock() + PERIOD_S + len(text) / _BYTES_PER_S
         try:
             self._write(self._folder, draft, text)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from chat_tui.conversation import as_sample
@@ -28,8 +27,7 @@ class NothingToCopyError(Exception):
     """`str(error)` is one line that says why."""
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """`answer` and `block` count from 1; None is the answer in focus, and the first block."""
 
     answer: int | None = None
