@@ -121,6 +121,7 @@ CHOOSING = (
 ANSWERS = (*NUMBERED, *CHOOSING)
 
 TRANSCRIPT = (
+    Binding("f", "unfold", "Show long messages in full, or fold them", id="transcript.unfold"),
     Binding("up,k", "scroll_up", "Scroll up a line", id="transcript.up", show=False),
     Binding("down,j", "scroll_down", "Scroll down a line", id="transcript.down", show=False),
 )

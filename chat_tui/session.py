@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from chat_tui.conversation import Conversation
+from chat_tui.frames import frames
 from chat_tui.tree import Turn
 
 _TITLE = 60
@@ -31,8 +32,10 @@ class Session:
 
 
 def title_of(message: str) -> str:
-    """A message, shortened to a title."""
-    words = " ".join(message.split())
+    """A message, shortened to a title; the files in it are none."""
+    file = next(frames(message), None)
+    said = message[: file.start] if file is not None and file.start else message
+    words = " ".join(said[:1000].split())
     if len(words) <= _TITLE:
         return words or "(empty)"
     cut = words[: _TITLE - 1]

@@ -70,7 +70,8 @@ class Waiting(Widget):
     def render(self) -> Content:
         if not self.texts:
             return Content("")
-        first = Content.styled(" ".join(sanitise(self.texts[0]).split()), "$foreground 90%")
+        beginning = sanitise(self.texts[0][:1000])  # of what may be megabytes
+        first = Content.styled(" ".join(beginning.split()), "$foreground 90%")
         more = f" and {len(self.texts) - 1} more" if len(self.texts) > 1 else ""
         back = f" · {Keys.of(self.app).first('prompt.older')} takes it back"
         head = Content.styled("queued  ", "$warning")

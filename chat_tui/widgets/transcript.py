@@ -22,6 +22,7 @@ from textual.timer import Timer
 
 from chat_tui.keys import BRANCHING, TRANSCRIPT
 from chat_tui.rendering import Flow, Palette, sanitise
+from chat_tui.rendering.said import said
 from chat_tui.rendering.wrap import Line, wrap
 from chat_tui.widgets.lines_view import LinesView
 from engine.messages import ToolCall
@@ -60,12 +61,11 @@ class Notice:
 Entry = User | Answer | Notice
 
 
-def draw(entry: Entry, width: int, palette: Palette) -> list[Line]:
-    """The lines of one entry."""
+def draw(entry: Entry, width: int, palette: Palette, *, whole: bool = False) -> list[Line]:
+    """The lines of one entry. `whole`: nothing of it is folded."""
     match entry:
         case User(text):
-            lines = wrap([(sanitise(text), palette.user)], width - 2)
-            return [line.framed(("▌ ", palette.user_bar), lead="") for line in lines]
+            return said(text, width, palette, whole=whole)
         case Answer(text, calls, forced, label):
             above = wrap([(sanitise(label), palette.faint)], width) if label else []
             return above + Flow(text, calls, forced, closed=True).lines(width, palette)
@@ -97,6 +97,7 @@ class Transcript(LinesView):
         self._heights: list[int] = []
         self._drawn: list[Line] = []
         self._width = 0
+        self._whole = False
         self._more: Timer | None = None
 
     # What it shows
@@ -142,6 +143,11 @@ class Transcript(LinesView):
             changed_from = len(self._drawn)
             self._draw_below()
             self.show_lines(self._drawn, changed_from)
+
+    def action_unfold(self) -> None:
+        """Show files and long messages in full, or folded again."""
+        self._whole = not self._whole
+        self._draw_anew()
 
     # Drawing
 
@@ -217,7 +223,7 @@ class Transcript(LinesView):
 
     def _lines_of(self, index: int) -> list[Line]:
         entry = self.entries[index]
-        lines = draw(entry, self._width, Palette.of(self.app))
+        lines = draw(entry, self._width, Palette.of(self.app), whole=self._whole)
         before = self.entries[index - 1] if index else None
         close = before is None or (isinstance(entry, Notice) and isinstance(before, Notice))
         return lines if close else [Line([]), *lines]

@@ -428,6 +428,7 @@ for number in range(10**6):
         ("", "(empty)"),
         ("word " * 30, "word " * 10 + "word…"),
         ("x" * 200, "x" * 59 + "…"),
+        ("Read a.txt\n\n--- a.txt ---\nx\n--- end of a.txt ---", "Read a.txt"),
     ],
 )
 def test_a_title_is_the_first_message_shortened(message: str, title: str) -> None:

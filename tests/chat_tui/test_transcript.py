@@ -9,6 +9,7 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.selection import SELECT_ALL
 
+from chat_tui.frames import framed
 from chat_tui.widgets.transcript import Answer, Entry, Notice, Transcript, User
 from engine.messages import ToolCall
 
@@ -208,3 +209,38 @@ async def test_copied_text_carries_no_bars_and_no_made_up_breaks() -> None:
         await pilot.pause()
         selected = app.transcript.get_selection(SELECT_ALL)
         assert selected == (said, "\n")
+
+
+async def test_a_file_in_a_message_is_one_line_until_it_is_unfolded() -> None:
+    host = Host()
+    message = f"What is in a.py?\n\n{framed('a.py', 'print(1)' + chr(10) + 'print(2)')}\n\nTell me."
+    async with host.run_test(size=SIZE) as pilot:
+        host.transcript.focus()
+        host.transcript.add_user(message)
+        await pilot.pause()
+        folded = ["▌ What is in a.py?", "▌ ▸ a.py · 2 lines", "▌ Tell me."]
+        assert texts(host.transcript) == folded
+        await pilot.press("f")
+        assert texts(host.transcript) == [f"▌ {line}".rstrip() for line in message.split("\n")]
+        await pilot.press("f")
+        assert texts(host.transcript) == folded
+
+
+async def test_of_a_long_message_the_beginning_is_shown() -> None:
+    host = Host()
+    async with host.run_test(size=SIZE) as pilot:
+        host.transcript.add_user("\n".join(f"line {n}" for n in range(2_000)))
+        host.transcript.add_user("word " * 1_000_000)
+        await pilot.pause()
+        lines = texts(host.transcript)
+        assert lines[23:26] == ["▌ line 23", "▌ ▸ 1,976 more lines", ""]
+        assert lines[-1] == "▌ ▸ 4,996,000 more characters"
+        assert len(lines) < 120
+
+
+async def test_a_message_of_some_lines_is_shown_whole() -> None:
+    host = Host()
+    async with host.run_test(size=SIZE) as pilot:
+        host.transcript.add_user("\n".join(map(str, range(40))))
+        await pilot.pause()
+        assert texts(host.transcript) == [f"▌ {n}" for n in range(40)]
