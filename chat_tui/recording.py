@@ -25,7 +25,7 @@ from typing import Protocol
 from chat_tui.conversation import Conversation
 from chat_tui.model import Model
 from chat_tui.packing import pack_ints, pack_scores
-from chat_tui.rows import WRITE_ANSWER, WRITE_TURN, Row, answer_row, turn_row
+from chat_tui.rows import WRITE_ANSWER, Row, answer_row, turn_row, write_turn
 from chat_tui.schema import word_row
 from chat_tui.session import Session, title_of
 from chat_tui.store import Store, StoreError
@@ -332,7 +332,7 @@ class _Writer:
         with store.writing() as connection:
             number = self._session(connection, batch)
             for row, user in batch.turns:
-                connection.execute(WRITE_TURN, (number, *row))
+                write_turn(connection, number, row)
                 if store.searchable:
                     self._index(connection, word_row(number, turn=int(str(row[0]))), user)
             for answer in batch.answers:

@@ -15,14 +15,20 @@ from engine.messages import ToolCall
 
 Row = tuple[object, ...]
 
-WRITE_TURN = "INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?, ?, ?, ?)"
 WRITE_ANSWER = f"INSERT OR REPLACE INTO answers VALUES ({', '.join('?' * 19)})"
 
 
 def turn_row(turn: Turn) -> Row:
-    """All but the session."""
-    judgement = json.dumps(asdict(turn.judgement)) if turn.judgement is not None else None
-    return turn.id, turn.parent, turn.user, turn.picked, turn.asked_at, judgement
+    """All but the session, to be compared with what was written before; `write_turn` takes it."""
+    return turn.id, turn.parent, turn.user, turn.picked, turn.asked_at, turn.judgement
+
+
+def write_turn(connection: sqlite3.Connection, session: int, row: Row) -> None:
+    *values, judgement = row
+    said = json.dumps(asdict(judgement)) if isinstance(judgement, Judgement) else None
+    connection.execute(
+        "INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?, ?, ?, ?)", (session, *values, said)
+    )
 
 
 def answer_row(answer: Answer) -> Row:
