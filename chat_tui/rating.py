@@ -72,7 +72,7 @@ class Rating:
 
     Attributes:
         place: the prompt that is shown; as many as there are prompts where none is left.
-        problems: why a prompt has no answers, or cut ones, where the engine failed.
+        problems: why a prompt that was looked at has no answers, or cut ones.
         left_out: prompts that are too long for the model, and by how much.
         passed: prompts that were skipped where there was nothing to be judged.
         last: what was said last.
@@ -108,6 +108,7 @@ class Rating:
         }
         self._said = sorted(self._judged, key=lambda place: self._judged[place].judged_at)
         self._turns: dict[int, RunningTurn] = {}
+        self._put_off: set[int] = set()  # failed while another one was looked at
         self._heads: dict[int, Answer | None] = {}
         self._asked: int | None = None  # what `chat` answers now
         self._halted = False  # the engine is gone: asking on would start it again and again
@@ -235,9 +236,13 @@ class Rating:
     def _fail(self, place: int, reason: str) -> None:
         self._asked, self._reason = None, ""
         self._halted = self.chat.phase == "absent"
-        self.problems[place] = reason
         if place == self.place:
+            self.problems[place] = reason
             self._effects.append(Turned())
+        elif place not in self._judged:
+            # Nobody saw it: it is asked again when one comes to it.
+            self._take_away(place)
+            self._put_off.add(place)
 
     # What the user says.
 
@@ -287,13 +292,18 @@ class Rating:
 
     def retry(self) -> None:
         """Ask the prompt again whose answers did not come, or not whole."""
-        if self.problems.pop(self.place, None) is None and not self._cut:
-            return self._tell("The answers are there; s skips them.", "info")
-        turn = self._turns.pop(self.place, None)
+        turn = self.turn
+        if self.problems.pop(self.place, None) is None and turn is not None and not self._cut:
+            there = "The answers are there." if turn.over else "The answers are on their way."
+            return self._tell(there, "info")
+        self._take_away(self.place)
+        return self._go(self.place)
+
+    def _take_away(self, place: int) -> None:
+        """What there is of a prompt's answers."""
+        turn = self._turns.pop(place, None)
         if turn is not None and turn.turn is not None:
             _forget(self._tree, turn.turn)
-        self._halted = False
-        return self._go(self.place)
 
     def stop(self) -> None:
         """End what is waited for, as it stands."""
@@ -387,6 +397,7 @@ class Rating:
 
     def _go(self, place: int) -> None:
         self.place = place
+        self._halted = False  # somebody goes on with it
         self._shown_at = self._clock()
         self._effects.append(Turned())
         self._fill()
@@ -397,13 +408,16 @@ class Rating:
             return None
         ahead = (place for place in self._open() if place != self.place)
         for place in (self.place, *islice(ahead, AHEAD)):
-            if place < len(self.prompts) and not (place in self._turns or place in self.problems):
+            waits = place in self._turns or place in self.problems
+            waits |= place in self._put_off and place != self.place
+            if place < len(self.prompts) and not waits:
                 return self._ask(place)
         return None
 
     def _ask(self, place: int) -> None:
         prompt = self.prompts[place]
         self._asked, self._reason = place, ""
+        self._put_off.discard(place)
         self.chat.change("system", self._system if prompt.system is None else prompt.system)
         self.chat.open(Conversation(self._tree, self._head(place)))
         self.chat.send(prompt.text)

@@ -290,19 +290,36 @@ def test_an_engine_that_is_lost_costs_the_running_answer_and_comes_back_with_a_k
     assert sitting.rating.problems == {}
 
 
-def test_an_engine_that_is_lost_while_one_reads_leaves_what_is_read(sitting: Sitting) -> None:
+def test_an_engine_that_is_lost_while_one_reads_is_started_when_one_goes_on(
+    sitting: Sitting,
+) -> None:
     sitting.answer()
+    sitting.backend.start()
+    sitting.backend.step("half", "an")
     sitting.backend.say(Died("The engine was killed."))
     sitting.drain()
     assert sitting.rating.turn is not None
+    assert len(sitting.backend.loads) == 1
+    assert list(sitting.turns) == ["prompt 1"]
     sitting.rating.pick(0)
     assert sitting.shown == "prompt 2"
-    assert sitting.rating.problems == {1: "The engine was killed."}
-    sitting.rating.say("skip")  # nothing to judge, but it need not be waited for
-    assert sitting.shown == "prompt 3"
-    assert sitting.asked == ["prompt 1", "prompt 2"]
-    sitting.rating.undo()
+    assert len(sitting.backend.loads) == 2
+    sitting.backend.ready()
+    sitting.drain()
+    sitting.answer()
+    assert sitting.asked == ["prompt 1", "prompt 2", "prompt 2", "prompt 3"]
+    assert sitting.rating.problems == {}
+
+
+def test_a_prompt_without_answers_need_not_be_waited_for(sitting: Sitting) -> None:
+    sitting.backend.say(Failed(sitting.backend.ask.ask, "The server refused it."))
+    sitting.drain()
+    sitting.rating.say("skip")
     assert sitting.shown == "prompt 2"
+    assert sitting.verdicts() == {}
+    sitting.rating.undo()
+    assert sitting.shown == "prompt 1"
+    assert sitting.rating.problems == {0: "The server refused it."}
 
 
 def test_a_failure_of_one_prompt_does_not_stop_the_next(sitting: Sitting) -> None:
@@ -315,6 +332,21 @@ def test_a_failure_of_one_prompt_does_not_stop_the_next(sitting: Sitting) -> Non
     assert sitting.asked == ["prompt 1", "prompt 2", "prompt 3"]
     sitting.answer()
     assert sitting.asked[-1] == "prompt 1"
+
+
+def test_a_failure_ahead_is_no_more_than_a_prompt_that_is_asked_later(sitting: Sitting) -> None:
+    sitting.answer()
+    sitting.backend.say(Failed(sitting.backend.ask.ask, "The server refused it."))
+    sitting.drain()
+    assert sitting.asked == ["prompt 1", "prompt 2", "prompt 3"]
+    sitting.answer()
+    sitting.answer()
+    sitting.rating.pick(0)
+    assert sitting.shown == "prompt 2"
+    assert sitting.asked == ["prompt 1", "prompt 2", "prompt 3", "prompt 4", "prompt 2"]
+    sitting.answer()
+    sitting.rating.pick(0)
+    assert sitting.verdicts() == {"prompt 1": "yes", "prompt 2": "yes"}
 
 
 def test_a_model_that_does_not_load_can_be_tried_again(prompts: list[FilePrompt]) -> None:
@@ -344,7 +376,7 @@ def test_stopping_ends_what_is_waited_for_and_it_can_be_asked_again(sitting: Sit
     assert sitting.asked == ["prompt 1", "prompt 2", "prompt 1"]
     sitting.answer()
     sitting.rating.retry()
-    assert sitting.told == "The answers are there; s skips them."
+    assert sitting.told == "The answers are there."
 
 
 def test_blind_answers_are_shuffled_and_shown_when_all_are_there(
