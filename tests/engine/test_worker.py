@@ -48,6 +48,13 @@ def backend(smollm2_path: Path) -> Iterator[LocalBackend]:
     backend.close()
 
 
+@pytest.fixture(scope="module")
+def calculation(backend: LocalBackend) -> list[Event]:
+    """What comes of a question that is answered with the calculator."""
+    backend.send(Ask(1, "What is 4821 - 977?", params=GREEDY))
+    return until(backend, Finished)
+
+
 def answer(events: list[Event], row: int = 0) -> tuple[list[int], list[int], str]:
     steps = of(Stepped, events)
     tokens = [step.tokens[row] for step in steps if step.tokens[row] is not None]
@@ -56,15 +63,13 @@ def answer(events: list[Event], row: int = 0) -> tuple[list[int], list[int], str
     return tokens, masks, "".join(step.texts[row] for step in steps) + tail
 
 
-def test_a_calculation_is_forced_inline(backend):
-    backend.send(Ask(1, "What is 4821 - 977?", params=GREEDY))
-    events = until(backend, Finished)
-    tokens, masks, text = answer(events)
+def test_a_calculation_is_forced_inline(calculation):
+    tokens, masks, text = answer(calculation)
     assert text == "4821 - 977 = <<4821-977=3844>>3844"
-    calls = [call for step in of(Stepped, events) for _, _, call in step.calls]
+    calls = [call for step in of(Stepped, calculation) for _, _, call in step.calls]
     assert (calls[-1].expression, calls[-1].result, calls[-1].done) == ("4821-977", "3844", True)
     assert masks.count(0) == len("3844>>") - 1  # digits are tokens, `>>` is one
-    (stats,) = of(Finished, events)
+    (stats,) = of(Finished, calculation)
     assert stats.stats.row_tokens == (len(tokens),)
     assert 0 < stats.stats.prefill_s <= stats.stats.ttft_s
 
@@ -127,17 +132,14 @@ def test_ordinary_questions_do_not_call_it(backend):
         assert "<<" not in answer(events)[2]
 
 
-def test_without_tools_nothing_is_taught_or_forced(backend):
+def test_without_tools_nothing_is_taught_or_forced(backend, calculation):
     backend.send(Ask(60, "What is 4821 - 977?", tools=False, params=GREEDY))
     events = until(backend, Finished)
     assert "<<" not in answer(events)[2]
-    backend.send(Ask(61, "What is 4821 - 977?", tools=True, params=GREEDY))
-    with_tools = until(backend, Finished)
-    fewer, more = (len(of(Started, e)[0].prompt_tokens) for e in (events, with_tools))
-    assert more - fewer > 100
-    assert of(Started, with_tools)[0].preface_tokens - of(Started, events)[0].preface_tokens == (
-        more - fewer
-    )
+    (without,), (with_tools,) = of(Started, events), of(Started, calculation)
+    more = len(with_tools.prompt_tokens) - len(without.prompt_tokens)
+    assert more > 100
+    assert with_tools.preface_tokens - without.preface_tokens == more
 
 
 def test_rows_have_their_own_temperatures_and_reproducible_seeds(backend):
@@ -203,9 +205,8 @@ def test_reusing_the_cache_prefills_only_what_is_new(backend):
     assert finished.stats.reused_tokens == held
 
 
-def test_an_answer_is_begun_with_ids_and_text(backend):
-    backend.send(Ask(120, "What is 4821 - 977?", params=GREEDY))
-    tokens, _, text = answer(until(backend, Finished))
+def test_an_answer_is_begun_with_ids_and_text(backend, calculation):
+    tokens, _, text = answer(calculation)
     begun = Ask(121, "What is 4821 - 977?", answer=tuple(tokens[:3]), answer_text=" <<2*3=")
     backend.send(begun._replace(params=GREEDY))
     events = until(backend, Finished)
