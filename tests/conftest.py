@@ -3,7 +3,9 @@ cache (98 MB)."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +17,13 @@ from engine.threads import SPINS
 # that they start. OpenMP reads it when torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
+from chat_tui.backends.local import LocalBackend
 from engine.loading.catalog import fetch
+from engine.messages import Load, Ready
 from tests.chat_tui.browser import Browser, found
+from tests.events import until
+
+NANOCHAT = Path(__file__).parent / "data" / "nanochat" / "V6"
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +41,32 @@ def smollm2_path(session_home: Path) -> Path:
     for file in (path, *path.parent.glob(path.name + ".*")):
         (models / file.name).symlink_to(file)
     return path
+
+
+@pytest.fixture(scope="session")
+def engine_process(smollm2_path: Path) -> Iterator[LocalBackend]:
+    """The engine's process with the default model loaded. A test that leaves it without, or kills
+    it, loads it again."""
+    backend = LocalBackend()
+    backend.send(Load("smollm2", device="cpu"))
+    until(backend, Ready)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="session")
+def endless_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny nanochat of noise with room for 65,536 tokens: it loads at once, and answers nonsense
+    until it is stopped."""
+    base = tmp_path_factory.mktemp("endless")
+    for part in "chatsft_checkpoints", "tokenizer":
+        shutil.copytree(NANOCHAT / part, base / part)
+    folder = base / "chatsft_checkpoints" / "d4"
+    (meta,) = folder.glob("meta_*.json")
+    document = json.loads(meta.read_text())
+    document["model_config"]["sequence_len"] = 65536
+    meta.write_text(json.dumps(document))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -73,46 +72,43 @@ def test_ask_compare_pick_go_on_and_quit(smollm2_path: Path, tmp_path: Path):
     assert sum(document["mask"]) == sampled
 
 
-def test_killing_the_engine_keeps_the_answer_and_the_program():
-    terminal = Terminal("-n", "2", "--max-tokens", "2000", "-t", "1.0")
-    terminal.until("0/8,192")
+def test_a_killed_engine_costs_no_answer_and_a_lost_terminal_leaves_nothing_behind(
+    endless_path: Path,
+):
+    terminal = Terminal("-m", str(endless_path), "-n", "2", "-t", "0")
+    terminal.until("0/65,536")
     terminal.press("Write a very long story about the sea.", "enter")
     terminal.until(lambda screen: min(tokens_shown(screen), default=0) > 5)
-    children = psutil.Process(terminal.process.pid).children(recursive=True)
-    for child in children:
-        os.kill(child.pid, signal.SIGKILL)
+    program = psutil.Process(terminal.process.pid)
+    (engine,) = program.children(recursive=True)
+    engine.kill()
     screen = terminal.until("The engine was killed")
     assert min(tokens_shown(screen)) > 5
     terminal.press("Write another one.", "enter")  # starts it anew, going on with what was streamed
-    terminal.until(lambda screen: "▌ Write another" in screen and len(tokens_shown(screen)) == 2)
+    terminal.until(
+        lambda screen: "▌ Write another" in screen and min(tokens_shown(screen), default=0) > 3
+    )
     terminal.press("ctrl+c")  # stops what runs
-    terminal.until(lambda screen: "■" in screen or "✓" in screen)
+    terminal.until("■")
     terminal.press("ctrl+c")  # nothing runs: says how to leave
     terminal.until("Ctrl+Q quits")
-    terminal.press("ctrl+q")
-    assert terminal.end() == 0
 
-
-@pytest.mark.parametrize("times", range(3))
-def test_losing_the_terminal_ends_the_program_and_its_engine(times):
-    """As when an ssh connection breaks, in the middle of an answer."""
-    terminal = Terminal("-n", "2", "-t", "1.0", "--max-tokens", "2000")
-    terminal.until("0/8,192")
-    terminal.press("Write a very long story about the sea.", "enter")
-    terminal.until(lambda screen: min(tokens_shown(screen), default=0) > 3)
-    program = psutil.Process(terminal.process.pid)
+    # In the middle of an answer the terminal goes away, as when an ssh connection breaks.
+    terminal.press("And one more.", "enter")
+    terminal.until(
+        lambda screen: "▌ And one" in screen and min(tokens_shown(screen), default=0) > 3
+    )
     started = [program, *program.children(recursive=True)]
     terminal.lose()
-    gone, alive = psutil.wait_procs(started, timeout=10)
+    gone, alive = psutil.wait_procs(started, timeout=20)
     assert not alive
     assert len(gone) == 2
 
 
-def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", "from chat_tui.cli import main; main()", *arguments],
-        input=stdin,
-        stdin=subprocess.DEVNULL if stdin is None else None,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=120,
@@ -155,43 +151,10 @@ def test_one_question_from_the_command_line_is_one_json_document():
     }
 
 
-def test_a_pipe_is_answered_with_the_text_alone_and_a_seed_repeats_it():
-    arguments = ("-t", "0.9", "--max-tokens", "12", "--seed", "5")
-    done = run(*arguments, stdin="Name a colour, in one word: naïve 東京 😀\n")
-    again = run(*arguments, "-p", "Name a colour, in one word: naïve 東京 😀")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.strip()
-    assert done.stdout == again.stdout
-
-
-def test_several_answers_stand_under_headers():
-    done = run("-p", "Hi", "-n", "3", "--max-tokens", "4", "--seed", "5")
-    headers = [line for line in done.stdout.splitlines() if line.startswith("--- ")]
-    assert [line.split()[1] for line in headers] == ["1/3", "2/3", "3/3"]
-    assert [re.search(r"seed (\d+)", line).group(1) for line in headers] == ["5", "6", "7"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("-p", "Hi", "-m", "no-such-model"), 1, "no-such-model"),
-        (("-p", ""), 2, "nothing to ask"),
-        (("-p", "Hi", "-t", "warm"), 2, "takes one number"),
-        (("-p", "Hi", "-k", "1,-2"), 2, "--top-k takes a whole number"),
-        (("-p", "Hi", "-n", "0"), 2, "--samples"),
-        (("-p", "Hi", "--sampels", "2"), 2, "--samples"),
-        (("-p", "Hi", "--device", "abacus"), 1, "abacus"),
-        (("-p", "Hi", "--dtype", "int3"), 1, "int3"),
-        (("-p", "word " * 9000), 1, "tokens and the model holds 8192"),
-        ((), 2, "nothing to ask"),
-    ],
-)
-def test_bad_input_is_one_line_and_a_code(arguments, code, message):
-    done = run(*arguments)
-    assert done.returncode == code
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+def test_what_goes_wrong_is_one_line_and_a_code():
+    done = run("-p", "Hi", "-m", "no-such-model")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("chat-tui: There is no model 'no-such-model'")
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -40,12 +38,8 @@ GREEDY = SamplingParams((0.0,), max_tokens=40, seed=1)
 
 
 @pytest.fixture(scope="module")
-def backend(smollm2_path: Path) -> Iterator[LocalBackend]:
-    backend = LocalBackend()
-    backend.send(Load("smollm2", device="cpu"))
-    until(backend, Ready)
-    yield backend
-    backend.close()
+def backend(engine_process: LocalBackend) -> LocalBackend:
+    return engine_process
 
 
 @pytest.fixture(scope="module")
