@@ -116,12 +116,13 @@ CHOOSING = (
     Binding("down,j", "move('down')", "Answer below, else scroll", id="answers.down", show=False),
     Binding("z", "zoom", "Zoom the focused answer, or all again", id="answers.zoom"),
     Binding("d", "part", "Mark where the answers part, or no longer", id="answers.part"),
+    Binding("f", "unfold", "Show what was thought, or fold it", id="answers.unfold"),
 )
 
 ANSWERS = (*NUMBERED, *CHOOSING)
 
 TRANSCRIPT = (
-    Binding("f", "unfold", "Show long messages in full, or fold them", id="transcript.unfold"),
+    Binding("f", "unfold", "Show long messages and thoughts, or fold them", id="transcript.unfold"),
     Binding("up,k", "scroll_up", "Scroll up a line", id="transcript.up", show=False),
     Binding("down,j", "scroll_down", "Scroll down a line", id="transcript.down", show=False),
 )

@@ -7,7 +7,8 @@
     lines = flow.lines(width, palette)
 
 Blocks that are complete are drawn once; only the open block is drawn again when text arrives. The
-text is kept raw, and made harmless on its way to the screen.
+text is kept raw, and made harmless on its way to the screen. What the model thinks before it
+answers is folded into a line.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from chat_tui.rendering.blocks import Block, blocks
 from chat_tui.rendering.insets import Insets, Span, place
 from chat_tui.rendering.palette import Palette
+from chat_tui.rendering.thought import thought_in
 from chat_tui.rendering.wrap import Line, Run
 from engine.messages import ToolCall
 
@@ -31,11 +33,13 @@ class Flow:
         forced: Iterable[Span] = (),
         *,
         closed: bool = False,
+        unfolded: bool = False,
     ) -> None:
         self.text = text
         self.calls: dict[int, ToolCall] = dict(enumerate(calls))
         self.forced: list[Span] = list(forced)
         self.closed = closed
+        self._unfolded = unfolded
         self._parting: Span | None = None
         self._lines: list[Line] = []
         self._drawn_for: tuple[int, Palette] | None = None
@@ -70,6 +74,11 @@ class Flow:
     def close(self) -> None:
         self.closed = True
 
+    def unfold(self, unfolded: bool) -> None:
+        """Show what was thought, or fold it."""
+        if unfolded != self._unfolded:
+            self._unfolded, self._drawn_for = unfolded, None
+
     @property
     def open_length(self) -> int:
         """Characters that are drawn again when text arrives: the measure of what drawing costs."""
@@ -83,6 +92,28 @@ class Flow:
             self._start, self._settled, self._spaced = 0, 0, False
         before = self._lines[self._settled :]
         self.changed_from = self._settled
+        if self._settled or not self._draw_thought(width, palette):
+            self._draw_open(width, palette)
+        for old, new in zip(before, self._lines[self.changed_from :], strict=False):
+            if old != new:
+                break
+            self._lines[self.changed_from] = old  # its strip has cached what it looks like
+            self.changed_from += 1
+        return self._lines
+
+    def _draw_thought(self, width: int, palette: Palette) -> bool:
+        """Draw what the text begins with, if that is a thought; whether it still goes on."""
+        thought = thought_in(self.text)
+        if thought is None:
+            return False
+        self._lines[:] = thought.lines(width, palette, unfolded=self._unfolded, closed=self.closed)
+        if thought.after is None:
+            return True
+        self._start, self._settled, self._spaced = thought.after, len(self._lines), True
+        return False
+
+    def _draw_open(self, width: int, palette: Palette) -> None:
+        """Draw what stands behind the blocks that are complete."""
         insets = place(self.text, self.calls.values(), self.forced, self._start, self._parting)
         del self._lines[self._settled :]
         found = list(blocks(insets.text, final=self.closed, spaced=self._spaced))
@@ -93,12 +124,6 @@ class Flow:
             self._draw(found[-1], insets, width, palette, growing=not self.closed)
             self._spaced = found[-1].spaced
             self._start += insets.raw_length(found[-1].start)
-        for old, new in zip(before, self._lines[self.changed_from :], strict=False):
-            if old != new:
-                break
-            self._lines[self.changed_from] = old  # its strip has cached what it looks like
-            self.changed_from += 1
-        return self._lines
 
     def _draw(
         self, block: Block, insets: Insets, width: int, palette: Palette, *, growing: bool

@@ -66,6 +66,7 @@ class CompareGrid(Widget):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.panes: list[Pane] = []
+        self.unfolded = False
         self.strip = StateStrip()
         self._tiles = Tiles()
 
@@ -84,6 +85,7 @@ class CompareGrid(Widget):
             Pane(i, labels[i] if i < len(labels) else "", numbered=n > 1, figures=figures)
             for i in range(n)
         ]
+        self._fold()
         self._mark_current()
         self.mount_all(self.panes)
 
@@ -91,6 +93,7 @@ class CompareGrid(Widget):
         """Make room for `n` answers, beside those that are there."""
         fresh = [Pane(i) for i in range(len(self.panes), n)]
         self.panes += fresh
+        self._fold()
         for pane in self.panes:
             pane.name_it(labels[pane.index] if pane.index < len(labels) else "", numbered=n > 1)
         self.mount_all(fresh)
@@ -226,6 +229,14 @@ class CompareGrid(Widget):
         if len(self.panes) < 2:
             raise SkipAction
         self.parting = not self.parting
+
+    def action_unfold(self) -> None:
+        self.unfolded = not self.unfolded
+        self._fold()
+
+    def _fold(self) -> None:
+        for pane in self.panes:
+            pane.unfold(self.unfolded)
 
     def action_zoom(self) -> None:
         self.zoomed = not self.zoomed and len(self.panes) > 1

@@ -77,6 +77,7 @@ class Pane(LinesView):
         self.label = label
         self.numbered = numbered
         self.figures = figures
+        self.unfolded = False
         self.flow = Flow()
         self.state: State = "waiting"
         self.tokens = 0
@@ -110,14 +111,14 @@ class Pane(LinesView):
     def begin(self, answer: Answer, beginning: Beginning) -> None:
         """Show what the answer was given to begin with; it will grow."""
         self._follow(answer)
-        self.flow = Flow(beginning.text, beginning.calls, beginning.forced)
+        self.flow = Flow(beginning.text, beginning.calls, beginning.forced, unfolded=self.unfolded)
         self.tokens = self.given = len(beginning.tokens)
         self._dirty = True
 
     def show(self, answer: Answer) -> None:
         """Show an answer that has ended."""
         self._follow(answer)
-        self.flow = Flow(answer.text, answer.calls, answer.forced)
+        self.flow = Flow(answer.text, answer.calls, answer.forced, unfolded=self.unfolded)
         self.tokens, self.given = len(answer.tokens), answer.given
         self.finish(answer.reason)
 
@@ -154,6 +155,13 @@ class Pane(LinesView):
         start = ends[place - 1] if place else 0
         end = next((end for end in ends[place:] if end > start), start)
         self._part((start, end))
+
+    def unfold(self, unfolded: bool) -> None:
+        """Show what was thought before the answer, or fold it."""
+        self.unfolded = unfolded
+        self.flow.unfold(unfolded)
+        self._dirty = True
+        self._patience = 0
 
     def unpart(self) -> None:
         """Show the answer as ever."""

@@ -68,7 +68,8 @@ def draw(entry: Entry, width: int, palette: Palette, *, whole: bool = False) -> 
             return said(text, width, palette, whole=whole)
         case Answer(text, calls, forced, label):
             above = wrap([(sanitise(label), palette.faint)], width) if label else []
-            return above + Flow(text, calls, forced, closed=True).lines(width, palette)
+            flow = Flow(text, calls, forced, closed=True, unfolded=whole)
+            return above + flow.lines(width, palette)
         case Notice(text, kind):
             glyph, style = {
                 "info": ("·", palette.muted),
