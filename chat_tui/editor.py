@@ -20,7 +20,7 @@ from pathlib import Path
 
 from engine.errors import EngineError
 
-_USUAL = ("sensible-editor", "nano", "vim", "vi")
+_USUAL = ("nano", "vim", "vi")
 _IN_MEMORY = "/dev/shm"
 
 

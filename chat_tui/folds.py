@@ -59,7 +59,17 @@ class Folds:
         """The text that is meant by what is shown."""
         if not self.bodies or "[" not in shown:
             return shown
-        return self._labels.sub(lambda label: self.bodies[label.group()], shown)
+        return self._labels.sub(self._body, shown)
+
+    def _body(self, label: re.Match[str]) -> str:
+        body = self.bodies[label.group()]
+        frame = next(frames(body), None) if body.startswith("---") else None
+        if frame is None or frame.end < len(body):
+            return body
+        # Its first and last line stay lines, whatever was typed beside the label.
+        before = label.string[label.start() - 1 : label.start()]
+        behind = label.string[label.end() : label.end() + 1]
+        return "\n" * (before not in ("", "\n")) + body + "\n" * (behind not in ("", "\n"))
 
     def shrink(self, text: str) -> str:
         """What is shown of a text: `expand` gives it back."""

@@ -267,7 +267,7 @@ async def test_an_edited_message_keeps_its_files_and_takes_new_ones() -> None:
         await run.type(" and @src/a.py")
         await run.press("enter")
         assert run.backend.ask.text == (
-            f"{sent} and src/a.py\n\n--- src/a.py ---\nprint(1)\n--- end of src/a.py ---"
+            f"{sent}\n and src/a.py\n\n--- src/a.py ---\nprint(1)\n--- end of src/a.py ---"
         )
 
 
