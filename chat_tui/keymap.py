@@ -1,6 +1,6 @@
 """The `[keys]` table of the config file: which keys it gives to which actions.
 
-    keys, troubles = read_keys({"chat.tree": "ctrl+g", "answers.zoom": ["z", "f2"]})
+    keys, troubles = read_keys({"chat.tree": "ctrl+b", "answers.zoom": ["z", "f2"]})
 
 Actions are those of `chat_tui/keys.py`, keys are named as Textual names them (`ctrl+g`, `f2`,
 `pageup`, `?`). What cannot be is told in a line each: an action or a key that there is not, a key
