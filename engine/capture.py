@@ -39,33 +39,36 @@ class Captured:
 
 
 class CudaGraphs:
-    """Captures on one device. All graphs share one pool of memory: they never run at the same time,
-    and what they leave behind lies outside it."""
+    """Captures on one device. Every graph has its own memory for what it computes on the way, some
+    MB for a few rows: what several share would have to outlive each of them."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         with torch.cuda.device(device):
             self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            self._pool = torch.cuda.graph_pool_handle()
         self.failure = ""
-        """Why nothing is captured any more; empty while all goes well."""
+        """Why something could not be captured; empty while all goes well."""
 
     def __call__(self, run: Run) -> Run:
-        if self.failure:
-            return run
         graph = torch.cuda.CUDAGraph()
+        # "thread_local": what other threads do with the device cannot break it.
+        capturing = torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local")
+        # A capture that fails may leave its stream behind as the current one.
+        current = torch.cuda.stream(torch.cuda.current_stream(self.device))
         try:
-            with (
-                torch.cuda.device(self.device),
-                torch.cuda.graph(
-                    graph, self._pool, self._stream, capture_error_mode="thread_local"
-                ),
-            ):
+            with torch.cuda.device(self.device), current, capturing:
                 run()
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
             # Slower, but it answers. Who shows the backend shows this beside it.
-            self.failure = (str(error).splitlines() or [repr(error)])[0][:200]
+            self.failure = self.failure or _cause(error)
             return run
         return graph.replay
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of what went wrong first: ending a capture that has failed fails, too."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return (str(error).splitlines() or [repr(error)])[0][:200]

@@ -93,6 +93,8 @@ class DecodeGraphs:
 
     def _forget(self) -> None:
         """What has been captured holds on to tensors that are no longer in use."""
+        if self._on_gpu:
+            torch.cuda.synchronize(self.device)  # a graph must not go while it runs
         self._emissions: dict[tuple[int, Sampling], _Emission] = {}
         self._advances: dict[int, Captured] = {}
 

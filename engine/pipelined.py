@@ -14,7 +14,7 @@ the next. The ids, the masks and the order of events are those of `EagerDecoder`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
@@ -30,13 +30,14 @@ class PipelinedDecoder:
         self.graphs = graphs
         self.asked = asked
         self._generators = generators(asked.seed, asked.num_samples)
-        self._columns = 0
+        self._columns = 0  # emitted so far
         self._cells: list[list[float]] = []
         context = graphs.model.shape.context
         wanted = asked.params.max_tokens
         longest = asked.prompt + (RESERVE if wanted is None else min(RESERVE, wanted))
         graphs.fit(asked.num_samples, min(context, longest))
         self._sampling = graphs.begin(asked.params, asked.num_samples)
+        self._draw(range(asked.num_samples))
 
     def prompt_cache(self, reused: KVCache | None) -> KVCache:
         cache = self.graphs.cache
@@ -55,9 +56,8 @@ class PipelinedDecoder:
         }
         if forced:
             graphs.force(forced, rows)
-        if self._columns % DRAWS == 0 and not self._sampling.greedy:
-            sources = [self._generators[row.index] for row in active]
-            graphs.draw([[source.random() for _ in range(DRAWS)] for source in sources])
+        if self._columns and self._columns % DRAWS == 0:
+            self._draw([row.index for row in active])
         graphs.emit(rows, self._sampling)
         if not last:
             if self._columns == 0:
@@ -66,6 +66,12 @@ class PipelinedDecoder:
         self._columns += 1
         self._cells = graphs.column()
         return [int(cells[0]) for cells in self._cells]
+
+    def _draw(self, rows: Iterable[int]) -> None:
+        """The random numbers of the next steps."""
+        if not self._sampling.greedy:
+            sources = [self._generators[row] for row in rows]
+            self.graphs.draw([[source.random() for _ in range(DRAWS)] for source in sources])
 
     def measured(self, active: Sequence[RowState]) -> list[list[float]]:
         return [cells[1:] for cells in self._cells]

@@ -43,9 +43,16 @@ class StaticCache(KVCache):
 
     def _allocate(self, rows: int, seq: int, dtype: torch.dtype, device: torch.device) -> None:
         shape = self._shape
-        super().__init__(
-            shape.n_layer, rows, seq, shape.n_kv_head, shape.head_dim, dtype=dtype, device=device
-        )
+        with torch.inference_mode(False):  # they will be written to in other modes, too
+            super().__init__(
+                shape.n_layer,
+                rows,
+                seq,
+                shape.n_kv_head,
+                shape.head_dim,
+                dtype=dtype,
+                device=device,
+            )
         # Kernels may load what lies beyond a row's end and multiply it by 0.
         self._k, self._v = self.k.zero_(), self.v.zero_()
         self._seqlens = self.cache_seqlens
@@ -94,7 +101,7 @@ class StaticCache(KVCache):
 
     def remember(self, name: str, value: Tensor) -> None:
         if name not in self._states:
-            with torch.inference_mode(False):  # it will be written to in other modes, too
+            with torch.inference_mode(False):
                 self._states[name] = torch.zeros(
                     self.rows, *value.shape[1:], dtype=value.dtype, device=value.device
                 )

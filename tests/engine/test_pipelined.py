@@ -192,6 +192,7 @@ def test_a_cache_that_is_used_up_grows_and_what_was_captured_is_captured_anew(lo
     steps = steps_of(engine, 3, params, tools=False)
     assert steps == steps_of(Engine(loaded, "eager"), 3, params, tools=False)
     assert engine._graphs.cache.moves >= 2
+    assert steps_of(engine, 3, params, tools=False, reuse_cache=True) == steps
     assert tape.replayed > 20
 
 
