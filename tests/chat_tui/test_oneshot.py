@@ -48,9 +48,10 @@ def chat_tui(
 
     def run(*arguments: str, stdin: str | None = None) -> Done:
         monkeypatch.setattr(sys, "argv", ["chat-tui", *arguments])
-        with silence() if stdin is None else pipe(stdin) as file, pytest.raises(SystemExit) as end:
+        with silence() if stdin is None else pipe(stdin) as file:
             monkeypatch.setattr(sys, "stdin", file)
-            main()
+            with pytest.raises(SystemExit) as end:
+                main()
         return Done(int(end.value.code or 0), *capfd.readouterr())
 
     yield run
