@@ -20,7 +20,6 @@ import typer
 from chat_tui.cli import attended, chat, settings_of
 from chat_tui.config import Config
 from chat_tui.conversation import Conversation
-from chat_tui.keymap import keys_of
 from chat_tui.prompts import read_prompts
 from chat_tui.session import Session
 from chat_tui.store import FILE_NAME, Store
@@ -81,6 +80,8 @@ def rate(
     prompts = read_prompts(file)
     if not attended():
         raise typer.BadParameter("rating needs a terminal.")
+    from chat_tui.keymap import keys_of  # with Textual, which --help does not wait for
+
     keys = keys_of(config)
     session = _session(file, again)
 
