@@ -4,6 +4,7 @@ no grapheme is cut, and nothing reaches the terminal as control."""
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
@@ -14,7 +15,7 @@ from chat_tui.rendering.said import said
 from chat_tui.rendering.wrap import Line, graphemes, wrap
 from chat_tui.widgets.transcript import Answer, Notice, draw
 from tests.chat_tui.hard_texts import HARD_TEXTS
-from tests.chat_tui.running import running
+from tests.chat_tui.running import Running, running
 
 PALETTE = Palette.of(App())
 CONTEXTS = {
@@ -75,18 +76,27 @@ def test_what_is_said_and_noted_fits(text: str) -> None:
         check(draw(Answer(text, label=text), width, PALETTE), width)
 
 
+def check_screen(run: Running) -> None:
+    width = run.app.size.width
+    for row in run.app.screen._compositor.render_strips():
+        text = "".join(segment.text for segment in row)
+        assert cell_len(text) <= width
+        assert not CONTROL.search(text)
+
+
 @pytest.mark.parametrize("size", [(40, 16), (100, 30)])
-async def test_the_whole_screen_fits(size: tuple[int, int]) -> None:
+async def test_every_screen_fits(size: tuple[int, int], tmp_path: Path) -> None:
     everything = " ".join(HARD_TEXTS.values())
-    async with running(size=size) as run:
-        run.app.prompt.insert(everything.replace("\ud83d", "").replace("\udc00", ""))
-        await run.press("enter")
+    encodable = everything.replace("\ud83d", "").replace("\udc00", "")
+    async with running(size=size, keep=tmp_path / "sessions.db") as run:
+        await run.send(encodable)
         run.backend.start()
-        run.backend.step(everything, everything[::-1])
+        run.backend.step(encodable, encodable[::-1])
+        run.backend.finish()
         await run.settle()
         run.app.prompt.insert(everything)
         await run.settle()
-        for row in run.app.screen._compositor.render_strips():
-            text = "".join(segment.text for segment in row)
-            assert cell_len(text) == size[0]
-            assert not CONTROL.search(text)
+        check_screen(run)
+        for keys in (("ctrl+t",), ("escape", "tab", "i"), ("escape", "ctrl+o")):
+            await run.press(*keys)
+            check_screen(run)
