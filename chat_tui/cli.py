@@ -8,6 +8,7 @@ process is started before the screen's libraries are imported, so that both load
 from __future__ import annotations
 
 import gc
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -93,6 +94,10 @@ _USAGE_ERROR = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 def main() -> None:
     """Entry point of the `chat-tui` command."""
+    for stream in (sys.stdout, sys.stderr):
+        # What a terminal or a locale has no letters for is spelled out: nothing is lost.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     code, problem = outcome(sys.argv[1:])
     if problem:
         fail(problem, code)

@@ -177,7 +177,10 @@ def _write_out(text: str, out: Path | None) -> None:
 
     if out is None:
         # A terminal obeys what a model may have written; a file or a pipe gets it as it is.
-        sys.stdout.write(sanitise(text) if sys.stdout.isatty() else text)
+        if sys.stdout.isatty():
+            sys.stdout.write(sanitise(text))
+        else:
+            sys.stdout.buffer.write(text.encode("utf-8"))
         return
     try:
         with open(out, "x", encoding="utf-8", opener=_private) as file:

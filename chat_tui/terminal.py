@@ -38,6 +38,8 @@ from textual.message import Message
 
 from chat_tui.served import is_served
 
+_ANSWER = re.compile(r"\x1b\[\?[\d;]*[cnu]")
+"""To a question that another program asked before: Textual would take it for something typed."""
 _REWRITTEN = re.compile(r"\x1b(?P<digit>[1-9])|\x1b(?P<enter>\r)|\x1b\[27;(?P<modifier>\d);13~")
 
 
@@ -83,7 +85,7 @@ class InputParser(XTermParser):
                 keys, start, data = data.partition(BRACKETED_PASTE_START)
                 if not start and (begun := _BEGUN_MARK.search(keys)):
                     keys, self._begun = keys[: begun.start()], begun.group()
-                if keys:
+                if keys := _ANSWER.sub("", keys):
                     yield from super().feed(_REWRITTEN.sub(_as_kitty, keys))
                 if start:
                     self._paste, self._marks = [], True
