@@ -165,6 +165,9 @@ class RateApp(App[None]):
         rating = self.rating
         self.screen.set_class(rating.prompt is None, "-closing")
         self.transcript.replace(self._entries())
+        if rating.prompt is not None and not rating.prompt.history:
+            self.transcript.scroll_to_line(0)  # a long one is read from its beginning
+            self.transcript.following = False
         turn = rating.turn
         if rating.prompt is None or (turn is None and rating.place in rating.problems):
             self.grid.clear()
@@ -271,6 +274,9 @@ class RateApp(App[None]):
 
     def action_stop(self) -> None:
         self.act(self.rating.stop)
+
+    def action_unfold(self) -> None:
+        self.transcript.action_unfold()
 
     def action_other(self) -> None:
         if self.grid.has_focus_within or not self.grid.panes:

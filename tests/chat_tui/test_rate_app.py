@@ -118,10 +118,17 @@ def app_of(
 
 @asynccontextmanager
 async def rating(
-    folder: Path, *, count: int = 100, blind: bool = False, size: tuple[int, int] = (100, 30)
+    folder: Path,
+    *,
+    count: int = 100,
+    prompts: list[FilePrompt] | None = None,
+    blind: bool = False,
+    size: tuple[int, int] = (100, 30),
 ) -> AsyncIterator[Rates]:
     backend, clock = FakeBackend(), Clock()
-    app = app_of(file(folder, count), backend, clock, folder / "sessions.db", blind=blind)
+    app = app_of(
+        prompts or file(folder, count), backend, clock, folder / "sessions.db", blind=blind
+    )
     async with app.run_test(size=size) as pilot:
         run = Rates(app, backend, pilot, clock)
         backend.ready()
@@ -218,6 +225,17 @@ async def test_blind_nothing_tells_what_made_an_answer(tmp_path: Path) -> None:
         assert run.verdicts == [picked]
         temperature = dict(zip("abcd", ("0.2", "0.7", "1", "1.3"), strict=True))[picked]
         assert run.told == f"prompt 1: answer 3 · T {temperature} · u takes it back"
+
+
+async def test_a_long_prompt_is_read_from_its_beginning_and_unfolded_with_a_key(
+    tmp_path: Path,
+) -> None:
+    async with rating(tmp_path, prompts=[FilePrompt("\n".join(map(str, range(100))))]) as run:
+        await run.answer("a", "b", "c", "d")
+        assert "▌ 0\n ▌ 1\n" in run.shown
+        assert len(run.app.transcript.lines) < 30
+        await run.press("f")
+        assert len(run.app.transcript.lines) == 100
 
 
 async def test_a_failure_is_said_and_one_key_asks_again(tmp_path: Path) -> None:
