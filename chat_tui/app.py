@@ -11,6 +11,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,10 +21,13 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.dom import DOMNode
+from textual.events import DescendantFocus
+from textual.filter import LineFilter
 from textual.screen import Screen
+from textual.theme import Theme
 from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import TextArea
+from textual.widgets import Input, TextArea
 
 from chat_tui import commands, effects
 from chat_tui.asking import Pace
@@ -37,12 +41,13 @@ from chat_tui.drawing import Stage
 from chat_tui.hints import hints
 from chat_tui.keeping import Keeping
 from chat_tui.keys import EVERYWHERE, UNCHANGED, Keys
+from chat_tui.look import PLAIN, Appearance, Look, check_theme, few_colors
 from chat_tui.looking import Looking
+from chat_tui.memory import Memory
 from chat_tui.parts import Kind, Wanted, wanted
 from chat_tui.session import Session
 from chat_tui.settings import Settings
 from chat_tui.terminal import install, leave_on_signals
-from chat_tui.theme import DARK
 from chat_tui.widgets.completions import Completions
 from chat_tui.widgets.grid import CompareGrid, Turn
 from chat_tui.widgets.lines import Answer, Progress, Waiting
@@ -103,12 +108,13 @@ class ChatApp(App[None]):
         choose: bool = False,
         trouble: str = "",
         keys: Keys = UNCHANGED,
+        look: Look = PLAIN,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self.register_theme(DARK)
-        self.theme = DARK.name
-        self.keys = keys
+        self._memory = Memory(state)
+        self._appearance = Appearance(self, look, self._memory)
+        self.keys = replace(keys, ascii=look.ascii)
         self.set_keymap(keys.changed)
         self.chat = Chat(backend, settings, load_sent=load_sent, clock=clock)
         self._backend = backend
@@ -152,6 +158,7 @@ class ChatApp(App[None]):
         self.main.add_class("-empty")
         self.prompt.focus()
         leave_on_signals(lambda code: self.exit(return_code=code))
+        self.theme_changed_signal.subscribe(self, self._theme_chosen)
         self._redraw()
         self._tick()
         session, choose, trouble = self._at_start
@@ -168,6 +175,16 @@ class ChatApp(App[None]):
     ) -> None:
         self.composing.keep(leaving=True)
         super().exit(result, return_code, message)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return self._appearance.filters(super().get_line_filters())
+
+    def _theme_chosen(self, theme: Theme) -> None:
+        self.answer.tell(self._appearance.theme_chosen(theme.name), "info")
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        if isinstance(event.widget, Input):
+            event.widget.cursor_blink = False
 
     # Draining and drawing.
 
@@ -584,6 +601,7 @@ def run(
     session: Session | None = None,
     choose: bool = False,
     config: Config | None = None,
+    look: Look = PLAIN,
 ) -> int:
     """Run the program until the user leaves; returns the exit code.
 
@@ -595,9 +613,10 @@ def run(
         session: a saved conversation to go on with.
         choose: begin with the list of saved conversations.
         config: says which keys the user changed.
+        look: as the command line says.
 
     Raises:
-        ConfigError: it says of keys what cannot be.
+        ConfigError: there are no such keys, or there is no such theme.
     """
     from chat_tui.store import FILE_NAME
     from engine.errors import EngineError
@@ -612,14 +631,15 @@ def run(
         except EngineError as error:
             trouble = f"The conversation is not being saved: {error}"
     keys = UNCHANGED
-    if config is not None and config.keys:
-        from chat_tui.keymap import keys_of
+    try:
+        check_theme(look)
+        if config is not None and config.keys:
+            from chat_tui.keymap import keys_of
 
-        try:
             keys = keys_of(config)
-        except EngineError:
-            backend.close()
-            raise
+    except EngineError:
+        backend.close()
+        raise
     app = ChatApp(
         settings,
         backend,
@@ -630,6 +650,7 @@ def run(
         choose=choose,
         trouble=trouble,
         keys=keys,
+        look=replace(look, few_colors=few_colors()),
     )
     try:
         app.run()

@@ -21,6 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from chat_tui import __version__, commands
+from chat_tui.ascii import speaks_utf8
 from chat_tui.commands import BadValueError, show_temperatures, show_top_ks
 from chat_tui.config import Config, read
 from chat_tui.served import is_served
@@ -272,6 +273,21 @@ def chat(
     private: Annotated[
         bool, typer.Option("--private", help="Write nothing of this chat to the disk.")
     ] = False,
+    theme: Annotated[
+        str,
+        typer.Option(help="Colours (chat-tui config themes); else as chosen last.", metavar="NAME"),
+    ] = "",
+    ascii_: Annotated[
+        bool | None,
+        typer.Option(
+            "--ascii/--no-ascii",
+            help="Draw in ASCII (default: where the locale is not UTF-8).",
+            show_default=False,
+        ),
+    ] = None,
+    still: Annotated[
+        bool, typer.Option("--reduced-motion", help="Nothing moves by itself.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -322,8 +338,22 @@ def chat(
     # some 45 of 430 ms of imports. The app enables it again.
     gc.disable()
     from chat_tui.app import run
+    from chat_tui.look import Look
 
-    code = run(settings, backend, private=private, session=session, choose=choose, config=config)
+    code = run(
+        settings,
+        backend,
+        private=private,
+        session=session,
+        choose=choose,
+        config=config,
+        look=Look(
+            theme,
+            config.place(context, "theme"),
+            not speaks_utf8(os.environ) if ascii_ is None else ascii_,
+            still,
+        ),
+    )
     raise typer.Exit(code)
 
 

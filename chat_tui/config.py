@@ -86,12 +86,20 @@ class Config:
         if self.troubles:
             raise ConfigError(self.troubles[0])
 
-    def source(self, context: typer.Context, parameter: str) -> Source:
-        """Where the value of one of the chat's parameters is from."""
-        given = context.get_parameter_source(parameter)
+    def source(self, context: typer.Context | None, parameter: str) -> Source:
+        """Where the value of one of the chat's parameters is from; without `context`, where the
+        command line says nothing of it."""
+        given = context.get_parameter_source(parameter) if context is not None else None
         if given is not None and given.name == "COMMANDLINE":
             return "command line"
         return self.sources.get(parameter, "default")
+
+    def place(self, context: typer.Context | None, name: str) -> str:
+        """Where the value of an option is from, as it is to be told."""
+        source = self.source(context, name.replace("-", "_"))
+        if source == "file":
+            return f"{self.path}: {name}"
+        return variable(name) if source == "environment" else f"--{name}"
 
 
 def options(command: TyperGroup) -> dict[str, TyperOption]:

@@ -3,6 +3,7 @@
     chat-tui config path        where it is
     chat-tui config show        each option, its value, and where that is from
     chat-tui config keys        each action, its keys, and where they are from
+    chat-tui config themes      the themes that there are
     chat-tui config edit        $VISUAL or $EDITOR on the file; it is made at the first time
 
 A file with something wrong in it stops a chat; it stops none of these.
@@ -19,7 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
-from chat_tui.config import KEYS, Config, options, read, variable
+from chat_tui.config import KEYS, Config, ConfigError, options, read, variable
 from chat_tui.editor import run_editor
 from engine.paths import config_dir
 
@@ -45,6 +46,8 @@ _EXAMPLES = {
     "dtype": '"bfloat16"',
     "threads": "2",
     "assume": "{ softcap = 20.0 }",
+    "theme": '"nord"',
+    "ascii": "true",
 }
 """Values for options that have none by default, or that can be told in better ways."""
 
@@ -74,7 +77,7 @@ def show(context: typer.Context, as_json: Json = False) -> None:
         (name, root.params[option.name or ""], now.source(root, option.name or ""))
         for name, option in options(root.command).items()
     ]
-    troubles = now.troubles + _key_troubles(now)
+    troubles = now.troubles + _late_troubles(now)
     if as_json:
         told = {name: {"value": value, "source": source} for name, value, source in rows}
         document = {"file": str(now.path), "options": told, "keys": now.keys, "troubles": troubles}
@@ -106,7 +109,15 @@ def keys(context: typer.Context, as_json: Json = False) -> None:
         print(json.dumps(told, ensure_ascii=False, indent=2))
         return
     _table((name, keys.replace(",", ", "), source) for name, keys, source in rows)
-    _tell(_key_troubles(now))
+    _tell(_late_troubles(now))
+
+
+@config.command()
+def themes() -> None:
+    """The themes that there are, for --theme; the palette (Ctrl+P) tries them."""
+    from chat_tui.look import themes as names
+
+    print("\n".join(names()))
 
 
 @config.command()
@@ -121,7 +132,7 @@ def edit(context: typer.Context) -> None:
     while True:
         run_editor(now.path)
         after = read(root)
-        troubles = after.troubles + _key_troubles(after)
+        troubles = after.troubles + _late_troubles(after)
         _tell(troubles, then_end=False)
         if not troubles:
             return
@@ -155,13 +166,21 @@ def _config(context: typer.Context) -> Config:
     return found
 
 
-def _key_troubles(now: Config) -> list[str]:
-    if not now.keys:
-        return []
-    # Imported where there are some: it takes the screen's libraries.
-    from chat_tui.keymap import read_keys
+def _late_troubles(now: Config) -> list[str]:
+    """What only the screen's libraries can tell; they are imported where there is such a thing."""
+    troubles: list[str] = []
+    if now.keys:
+        from chat_tui.keymap import read_keys
 
-    return [f"{now.path}: {KEYS}.{trouble}" for trouble in read_keys(now.keys)[1]]
+        troubles += [f"{now.path}: {KEYS}.{trouble}" for trouble in read_keys(now.keys)[1]]
+    if theme := now.values.get("theme"):
+        from chat_tui.look import Look, check_theme
+
+        try:
+            check_theme(Look(theme, now.place(None, "theme")))
+        except ConfigError as error:
+            troubles.append(str(error))
+    return troubles
 
 
 def _table(rows: Iterable[tuple[str, ...]]) -> None:

@@ -312,10 +312,11 @@ def number_of(binding: Binding) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def name_of(key: str) -> str:
+def name_of(key: str, *, ascii: bool = False) -> str:
     """A key as it is printed on the keyboard: `ctrl+j` is Ctrl+J."""
     *modifiers, last = key.split("+")
-    shown = _NAMES.get(last) or (format_key(last).capitalize() if len(last) > 1 else last)
+    shown = last.capitalize() if ascii and len(last) > 1 and format_key(last) in _ARROWS else ""
+    shown = shown or _NAMES.get(last) or (format_key(last).capitalize() if len(last) > 1 else last)
     if modifiers:
         shown = shown[0].upper() + shown[1:]
     return "+".join([*(modifier.capitalize() for modifier in modifiers), shown])
@@ -323,10 +324,16 @@ def name_of(key: str) -> str:
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of all actions. `changed` maps ids to keys, comma-separated, as Textual's keymap
-    does; what it does not hold is as in the table."""
+    """The keys of all actions.
+
+    Attributes:
+        changed: ids to keys, comma-separated, as in Textual's keymap; what it does not hold is as
+            in the table.
+        ascii: arrows are told in words.
+    """
 
     changed: Mapping[str, str] = field(default_factory=dict)
+    ascii: bool = False
 
     @classmethod
     def of(cls, app: App[object]) -> Keys:
@@ -337,7 +344,7 @@ class Keys:
     def names(self, binding: Binding) -> list[str]:
         """What the keys of a binding are called."""
         keys = self.changed.get(binding.id or "") or binding.key
-        return [name_of(key) for key in keys.split(",")]
+        return [name_of(key, ascii=self.ascii) for key in keys.split(",")]
 
     def first(self, *actions: str) -> str:
         """The first key of an action; of several actions, one behind the other."""

@@ -91,7 +91,9 @@ class Completions(Static):
         full = max((line.cell_length for line in lines), default=0)
         lines = [line.pad_right(full - line.cell_length) for line in lines]
         if self._place is not None:
-            lines[place - top] = lines[place - top].stylize("on $primary 18%")
+            # Colours of the terminal's own cannot be blended with its ground.
+            ground = "reverse" if self.app.native_ansi_color else "on $primary 18%"
+            lines[place - top] = lines[place - top].stylize(ground)
         self.update(Content("\n").join(lines))
         self.styles.offset = (0, -len(lines))
         self.display = bool(lines)

@@ -48,7 +48,7 @@ class Progress(Widget):
         filled = round(share * width)
         bar = Content.assemble(
             ("━" * filled, "$primary"),
-            ("━" * (width - filled), "$foreground 15%"),
+            ("─" * (width - filled), "$foreground 25%"),
             (figures, "$foreground 60%"),
         )
         return what + Content("\n") + bar

@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 
 from chat_tui.app import STATUS_EVERY, ChatApp
 from chat_tui.keys import UNCHANGED, Keys
+from chat_tui.look import PLAIN, Look
 from chat_tui.settings import Settings
 from tests.chat_tui.fakes import FakeBackend
 
@@ -84,9 +85,10 @@ async def running(
     state: Path | None = None,
     keep: Path | None = None,
     keys: Keys = UNCHANGED,
+    look: Look = PLAIN,
 ) -> AsyncIterator[Running]:
     backend = FakeBackend()
-    app = ChatApp(settings or Settings(), backend, state=state, keep=keep, keys=keys)
+    app = ChatApp(settings or Settings(), backend, state=state, keep=keep, keys=keys, look=look)
     async with app.run_test(size=size) as pilot:
         run = Running(app, backend, pilot)
         if ready:

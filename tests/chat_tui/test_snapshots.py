@@ -8,6 +8,7 @@ import pytest
 from textual.pilot import Pilot
 
 from chat_tui.app import ChatApp
+from chat_tui.look import PLAIN, Look
 from chat_tui.settings import Settings
 from chat_tui.widgets import pane
 from engine.messages import Died, Overflowed, ToolCall
@@ -43,9 +44,10 @@ def check(
     play: Play,
     samples: int = 2,
     ready: bool = True,
+    look: Look = PLAIN,
 ) -> None:
     backend = FakeBackend()
-    app = ChatApp(Settings(samples=samples), backend, clock=clock.monotonic)
+    app = ChatApp(Settings(samples=samples), backend, clock=clock.monotonic, look=look)
 
     async def before(pilot: Pilot[None]) -> None:
         run = Running(app, backend, pilot)
@@ -164,3 +166,47 @@ def test_the_overflow_question(snap_compare: Snap, clock: Clock, size: tuple[int
         await run.settle()
 
     check(snap_compare, clock, size, play)
+
+
+SIXTEEN = Look(few_colors=True)
+PLAIN_ASCII = Look(few_colors=True, ascii=True)
+
+
+async def looked_at(run: Running, clock: Clock) -> None:
+    """One answer has the keyboard, another is picked while the rest still grows."""
+    await answering(run, clock, steps=10)
+    await run.press("alt+2", "tab", "left")
+
+
+@pytest.mark.parametrize("look", [SIXTEEN, PLAIN_ASCII], ids=["sixteen colours", "ascii"])
+@pytest.mark.parametrize("size", SIZES, ids=by_size)
+def test_terminals_that_can_do_less(
+    snap_compare: Snap, clock: Clock, size: tuple[int, int], look: Look
+) -> None:
+    check(snap_compare, clock, size, lambda run: looked_at(run, clock), 3, look=look)
+
+
+@pytest.mark.parametrize("look", [PLAIN, PLAIN_ASCII], ids=["unicode", "ascii"])
+def test_no_colours(
+    snap_compare: Snap, clock: Clock, monkeypatch: pytest.MonkeyPatch, look: Look
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    check(snap_compare, clock, (80, 24), lambda run: looked_at(run, clock), 3, look=look)
+
+
+def test_no_colours_in_the_tokens(
+    snap_compare: Snap, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play(run: Running) -> None:
+        await answering(run, clock, steps=40, end=True)
+        await run.press("tab", "i", "right", "right")
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    check(snap_compare, clock, (80, 24), play)
+
+
+def test_no_colours_in_what_is_offered(
+    snap_compare: Snap, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    check(snap_compare, clock, (80, 24), lambda run: run.press("/", "s", "down"))

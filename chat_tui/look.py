@@ -1,0 +1,118 @@
+"""How the screen looks: its theme, which characters draw it, and whether anything moves.
+
+`Look` is what the command line says of it; `Appearance(app, look, memory)` brings it about. What is
+told by colour is told otherwise as well: where there are few colours or none (`NO_COLOR`), the
+theme is `TERMINAL`, and palette and style sheets say it with bold, underline and reverse.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.segment import Segment
+from textual.color import Color
+from textual.constants import COLOR_SYSTEM
+from textual.filter import LineFilter, NoColor
+from textual.theme import BUILTIN_THEMES
+
+from chat_tui.ascii import in_ascii
+from chat_tui.config import ConfigError, nearest
+from chat_tui.memory import Memory
+from chat_tui.theme import DARK, TERMINAL
+
+if TYPE_CHECKING:
+    from chat_tui.app import ChatApp
+
+
+@dataclass(frozen=True)
+class Look:
+    """
+    Attributes:
+        theme: by name; empty is the one that was chosen last, or the program's own.
+        theme_from: where the name is from, as it is to be told.
+        ascii: nothing is drawn in other characters.
+        still: nothing moves by itself.
+        few_colors: the terminal has sixteen, or none.
+    """
+
+    theme: str = ""
+    theme_from: str = "--theme"
+    ascii: bool = False
+    still: bool = False
+    few_colors: bool = False
+
+
+PLAIN = Look()
+OWN = {theme.name: theme for theme in (DARK, TERMINAL)}
+
+
+def themes() -> list[str]:
+    return [*OWN, *sorted(BUILTIN_THEMES)]
+
+
+def check_theme(look: Look) -> None:
+    """
+    Raises:
+        ConfigError: there is no theme of this name.
+    """
+    if look.theme and look.theme not in themes():
+        near = nearest(look.theme, themes())
+        raise ConfigError(
+            f"{look.theme_from}: there is no theme {look.theme}{near} chat-tui config themes lists "
+            "them."
+        )
+
+
+def few_colors() -> bool:
+    """Whether this terminal has so few colours that they cannot be blended."""
+    console = Console(color_system=COLOR_SYSTEM, force_terminal=True)  # type: ignore[arg-type]
+    return console.color_system in (None, "standard")
+
+
+class Ascii(LineFilter):
+    """Draws in ASCII."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [Segment(in_ascii(text), style, control) for text, style, control in segments]
+
+
+class Appearance:
+    """The App as it is to look."""
+
+    def __init__(self, app: ChatApp, look: Look, memory: Memory) -> None:
+        self._app, self._look, self._memory = app, look, memory
+        # The standard (https://no-color.org) takes an empty variable for none; Textual does not.
+        app.no_color = bool(os.environ.get("NO_COLOR"))
+        self._drawn_in = [Ascii()] if look.ascii else []
+        self._colorless = [NoColor()] if app.no_color else []
+        for theme in OWN.values():
+            app.register_theme(theme)
+        app.theme = self._first_theme()
+        if look.still:
+            app.animation_level = "none"
+
+    def _first_theme(self) -> str:
+        if self._app.no_color:
+            return TERMINAL.name
+        if self._look.theme:
+            return self._look.theme
+        if self._look.few_colors:
+            return TERMINAL.name
+        kept = self._memory.get("theme")
+        return kept if isinstance(kept, str) and self._app.get_theme(kept) else DARK.name
+
+    def filters(self, usual: Sequence[LineFilter]) -> Sequence[LineFilter]:
+        """What all that is drawn goes through at last, in place of Textual's `usual` filters."""
+        return [*(self._colorless or usual), *self._drawn_in]
+
+    def theme_chosen(self, name: str) -> str:
+        """Remember the user's choice; what is to be said about it."""
+        self._memory.put("theme", name)
+        look = self._look
+        if look.theme in ("", name):
+            return ""
+        return f"Until the program ends: {look.theme_from} says {look.theme}."
