@@ -36,11 +36,14 @@ def hints(
     if editing:
         asks = f"{send} asks it beside the old one"
         return f"editing {editing} · {title}", [asks, f"{stop} leaves it"]
+    looked_at = turn or chat.last
+    lost = looked_at is not None and looked_at.lost and chat.phase == "ready"
+    again = [f"{keys.first('chat.again')} asks again"] if lost else []
     if turn is None or not turn.started:
         newline, help = keys.first("prompt.newline"), keys.first("chat.help")
-        return title, [f"{send} sends", f"{newline} new line", f"{help} help"]
+        return title, [f"{send} sends", *again, f"{newline} new line", f"{help} help"]
     picks = f"{keys.span('chat.pick', min(turn.samples, 9))} picks"
     if turn.picked is None:
         stops = [f"{stop} stops"] if chat.running else []
-        return title, [f"{send} continues with answer {focused + 1}", picks, *stops]
+        return title, [f"{send} continues with answer {focused + 1}", *again, picks, *stops]
     return title, [f"{stop} stops", f"{send} queues"]

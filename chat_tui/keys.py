@@ -54,6 +54,7 @@ EVERYWHERE = (
         id="chat.interrupt",
         priority=True,
     ),
+    Binding("f5", "more", "Ask again: more answers beside these", id="chat.again"),
     Binding("ctrl+t", "tree", "The conversation as a tree", id="chat.tree", priority=True),
     Binding("ctrl+o", "sessions", "Saved sessions", id="chat.sessions", priority=True),
     Binding("f1", "help", "Keys and commands", id="chat.help"),

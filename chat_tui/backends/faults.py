@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import ssl
+import time
 from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
 
 import httpx
 
@@ -84,7 +86,7 @@ def of_status(
     """Args: document: the response's body, decoded where it is JSON, else its text."""
     said = document if isinstance(document, str) else error_text(document)
     said = " ".join(said.split())[:300]
-    behind = f": {said}" if said else "."
+    behind = "." if not said else f": {said}" if said[-1] in ".!?" else f": {said}."
     if status in (400, 413, 422) and _CONTEXT.search(said):
         return _context_error(said, document)
     if status in (401, 403):
@@ -110,8 +112,13 @@ def of_status(
 
 
 def _seconds(text: str) -> float | None:
-    """Of a Retry-After in seconds; its other form, a date, is for people who wait longer."""
-    return float(text) if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text.strip()) else None
+    """Of a Retry-After: seconds, or a date."""
+    if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text.strip()):
+        return float(text)
+    try:
+        return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
+    except (ValueError, OverflowError):
+        return None
 
 
 _CONTEXT = re.compile(

@@ -306,6 +306,26 @@ async def test_a_failed_ask_brings_the_text_back_in_front_of_the_draft() -> None
         assert run.text == "Hi\n\na draft"
 
 
+@pytest.mark.parametrize("samples", [1, 2])
+async def test_an_answer_that_was_cut_off_is_asked_for_again_with_one_key(samples: int) -> None:
+    async with running(Settings(samples=samples)) as run:
+        await run.send("Hi")
+        run.backend.start()
+        run.backend.step(*["Half"] * samples)
+        run.backend.say(Failed(run.backend.ask.ask, "The server ended the stream."))
+        await run.settle()
+        assert "F5 asks again" in run.hint
+        await run.press("f5")
+        assert [ask.text for ask in run.backend.asks] == ["Hi", "Hi"]
+        run.backend.start()
+        run.backend.step(*["Whole"] * samples)
+        run.backend.finish()
+        await run.settle()
+        answers = [pane.text for pane in run.app.grid.panes]
+        assert answers == [*["Half"] * samples, *["Whole"] * samples]
+        assert "F5" not in run.hint
+
+
 async def test_what_is_typed_while_the_model_loads_is_answered_when_it_is_ready() -> None:
     async with running(ready=False) as run:
         run.backend.loading("Downloading x from y (98 MB)", 10_000_000, 98_000_000)

@@ -485,10 +485,11 @@ def test_a_refusal_is_said_in_a_line(status: int, document: object, line: str) -
     assert not of(Started, events), "nothing was answered: the message comes back"
 
 
-def test_a_busy_server_is_asked_again_when_it_says() -> None:
+@pytest.mark.parametrize("when", ["0.1", "Sun, 06 Nov 1994 08:49:37 GMT"])
+def test_a_busy_server_is_asked_again_when_it_says(when: str) -> None:
     def script(asked: Asked, wire: Wire) -> None:
         if len(server.posts) == 1:
-            wire.json(429, {"error": "busy"}, Retry_After="0.1")
+            wire.json(429, {"error": "busy"}, Retry_After=when)
         else:
             talk("Now")(asked, wire)
 
