@@ -250,7 +250,7 @@ RATING = (
         id="rating.other",
         priority=True,
     ),
-    Binding("f", "unfold", "Show a long prompt in full, or folded", id="rating.unfold"),
+    Binding("p", "unfold", "Show a long prompt in full, or folded", id="rating.unfold"),
     Binding("f1", "help", "Keys", id="rating.help"),
     Binding("q,ctrl+q", "quit", "Quit; the next time goes on from there", id="rating.quit"),
 )

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -43,6 +43,15 @@ from chat_tui.widgets.status import Figures, StatusLine, figures
 from chat_tui.widgets.transcript import Answer, Entry, Notice, Transcript, User
 from engine.messages import Stepped
 
+if TYPE_CHECKING:
+    from textual.command import Provider
+
+
+def _palette_commands() -> type[Provider]:
+    from chat_tui.screens.palette import RatingCommands
+
+    return RatingCommands
+
 
 class RateGrid(CompareGrid, inherit_bindings=False):
     """Answers that are not gone on with: nothing branches off them."""
@@ -55,6 +64,7 @@ class RateApp(App[None]):
 
     TITLE = "chat-tui rate"
     CSS_PATH = "rate.tcss"
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_palette_commands}
 
     BINDINGS: ClassVar[list[BindingType]] = [*RATING]
 

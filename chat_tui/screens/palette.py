@@ -16,7 +16,7 @@ from textual.content import Content
 from textual.dom import DOMNode
 
 from chat_tui.commands import COMMANDS
-from chat_tui.keys import BINDINGS, PLACES, Keys, number_of
+from chat_tui.keys import BINDINGS, PLACES, RATING, Keys, number_of
 
 if TYPE_CHECKING:
     from chat_tui.app import ChatApp
@@ -58,8 +58,11 @@ class PaletteCommands(Provider):
                 told.add(binding.id)
         for action in _ANYWHERE if not chat else ():
             yield self._entry(BINDINGS[action], app)
-        yield Entry("Theme", "choose the colours", "", app.action_change_theme)
-        yield Entry("Screenshot", "save the screen as SVG", "", app.action_screenshot)
+        yield from self._always()
+
+    def _always(self) -> Iterator[Entry]:
+        yield Entry("Theme", "choose the colours", "", self.app.action_change_theme)
+        yield Entry("Screenshot", "save the screen as SVG", "", self.app.action_screenshot)
 
     def _entry(self, binding: Binding, node: DOMNode) -> Entry:
         run = partial(self.app.run_action, binding.action, node)
@@ -82,3 +85,13 @@ class PaletteCommands(Provider):
             if score > 0:
                 title = entry.shown(matcher.highlight(entry.title))
                 yield Hit(score, title, entry.run, text=entry.title, help=entry.what or None)
+
+
+class RatingCommands(PaletteCommands):
+    """What can be said while rating."""
+
+    def entries(self) -> Iterator[Entry]:
+        for binding in RATING:
+            if not number_of(binding):
+                yield self._entry(binding, self.app)
+        yield from self._always()

@@ -234,7 +234,7 @@ async def test_a_long_prompt_is_read_from_its_beginning_and_unfolded_with_a_key(
         await run.answer("a", "b", "c", "d")
         assert "▌ 0\n ▌ 1\n" in run.shown
         assert len(run.app.transcript.lines) < 30
-        await run.press("f")
+        await run.press("p")
         assert len(run.app.transcript.lines) == 100
 
 
@@ -283,7 +283,11 @@ async def test_at_the_end_it_says_what_to_do_with_it(tmp_path: Path) -> None:
         assert QUESTION in run.shown
         await run.press("1")
         assert "2 picked." in run.shown
-        await run.press("u", "f1")
+        await run.press("u", "ctrl+p")
+        await run.pilot.pause(0.3)
+        assert "All are bad" in run.shown
+        assert "ctrl" not in run.shown.lower()
+        await run.press("escape", "f1")
         assert isinstance(run.app.screen, HelpScreen)
         assert "A tie" in run.shown
         await run.press("escape", "q")
