@@ -31,7 +31,8 @@ from engine.messages import (
     Stepped,
 )
 from tests.chat_tui.fakes import FakeBackend
-from tests.chat_tui.sse_server import SseServer, talk
+from tests.chat_tui.sse_server import MODELS, Script, SseServer, talk
+from tests.chat_tui.token_server import VLLM, Tokenising
 from tests.events import of, until
 
 TINY = Path(__file__).parents[1] / "data" / "nanochat" / "V6" / "chatsft_checkpoints" / "d4"
@@ -47,15 +48,18 @@ class Side:
     bad: Load
 
 
-@pytest.fixture(scope="module", params=["local", "server"])
+@pytest.fixture(scope="module", params=["local", "server", "server that takes ids"])
 def side(request: pytest.FixtureRequest) -> Iterator[Side]:
     with ExitStack() as stack:
         if request.param == "local":
             good = Load(str(TINY), device="cpu")
             yield Side(LocalBackend, good, Load("/nowhere/model.gguf"))
         else:
-            script = talk("Red and green and blue and much more", "No", pause=0.02)
-            server = stack.enter_context(SseServer(script))
+            script: Script = talk("Red and green and blue and much more", "No", pause=0.02)
+            if "ids" in request.param:
+                script = Tokenising("vllm", pause=0.02)
+            models = VLLM if "ids" in request.param else MODELS
+            server = stack.enter_context(SseServer(script, models))
             good = Load("", server=server.url)
             yield Side(ServerBackend, good, replace(good, server="http://127.0.0.1:9"))
 

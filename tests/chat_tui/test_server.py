@@ -4,18 +4,21 @@ ones do."""
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from chat_tui.app import ChatApp
 from chat_tui.backends.server import ServerBackend
 from chat_tui.backends.stream import Limits
+from chat_tui.settings import Settings
 from engine.messages import (
     NO_ID,
     Ask,
@@ -606,6 +609,54 @@ def test_the_key_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> Non
     assert server.asked[-1].headers["Authorization"] == "Bearer sk-very-secret"
     assert "refuses the key (401)" in failure(events)
     assert "sk-very-secret" not in repr(events) + repr(backend)
+
+
+async def test_the_key_is_in_no_file_in_no_log_and_on_no_screen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A whole conversation with it, kept and saved, and every library as talkative as can be."""
+    monkeypatch.setenv("MY_KEY", "sk-very-secret")
+    caplog.set_level(logging.DEBUG)
+
+    def script(asked: Asked, wire: Wire) -> None:
+        if len(server.posts) == 1:
+            wire.json(401, {"error": f"Incorrect key: {asked.headers['Authorization']}"})
+        else:
+            talk("Red", "Blue")(asked, wire)
+
+    with SseServer(script) as server:
+        backend = ServerBackend()
+        settings = Settings(server=server.url, key_env="MY_KEY")
+        backend.send(settings.load())
+        app = ChatApp(settings, backend, state=tmp_path, keep=tmp_path / "kept.db")
+        async with app.run_test(size=(100, 30)) as pilot:
+
+            async def wait(until: Callable[[], bool]) -> None:
+                while not until():
+                    await pilot.pause(0.02)
+                    app.drain()
+
+            await wait(lambda: app.chat.info is not None)
+            for sent in (1, 2):
+                app.prompt.insert("Name a colour.")
+                await pilot.press("enter")
+                await wait(lambda sent=sent: len(server.posts) == sent and not app.chat.running)
+                screen = app.export_screenshot()
+                assert "sk-very-secret" not in screen
+                app.prompt.clear()
+            await pilot.press("alt+1")
+            await wait(lambda: len(app.chat.conversation.turns) == 1)
+            app.prompt.insert(f"/save {tmp_path / 'saved.json'}")
+            await pilot.press("enter")
+            await wait((tmp_path / "saved.json").exists)
+        app.keeping.close()
+        backend.close()
+    assert {asked.headers["Authorization"] for asked in server.asked} == {"Bearer sk-very-secret"}
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"kept.db", "saved.json"} <= {path.name for path in files}
+    assert not [path.name for path in files if b"sk-very-secret" in path.read_bytes()]
+    assert "httpcore" in caplog.text
+    assert "sk-very-secret" not in caplog.text
 
 
 def test_a_variable_that_is_not_set_is_named() -> None:
