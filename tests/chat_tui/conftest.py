@@ -1,4 +1,5 @@
-"""What the tests of the screen share: they wait for the program, not for the clock."""
+"""What the tests of the program share: pilots that wait for the screen and not for the clock, and
+the command line."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ import pytest
 import textual.app
 import textual.pilot
 from textual._context import active_app
+
+from tests.chat_tui.command_line import CommandLine
 
 
 async def at_rest(*_: float) -> None:
@@ -37,3 +40,8 @@ def pilots_wait_for_the_program() -> Iterator[None]:
         for module in textual.app, textual.pilot:
             patch.setattr(module, "wait_for_idle", at_rest)
         yield
+
+
+@pytest.fixture
+def command_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capfd)

@@ -20,6 +20,7 @@ from chat_tui.session import Session
 from chat_tui.store import Store
 from chat_tui.tree import Answer
 from engine.messages import NO_ID, Alternative, TokenScore, ToolCall
+from tests.chat_tui.command_line import CommandLine
 from tests.chat_tui.judging import Said, judge
 from tests.chat_tui.talking import Talk
 
@@ -292,36 +293,31 @@ def test_the_page_shows_every_answer_token_by_token(talk: Talk) -> None:
     assert "<b>" in str(hot[0]["title"])
 
 
-def chat_tui(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from chat_tui.cli import main; main()", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
-
-
 def test_the_command_line_exports_imports_and_finds(
-    talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command_line: CommandLine
 ) -> None:
     monkeypatch.setenv("CHAT_TUI_HOME", str(tmp_path))
-    assert json.loads(chat_tui("sessions", "list", "--json").stdout) == {"sessions": []}
+    assert json.loads(command_line("sessions", "list", "--json").out) == {"sessions": []}
     number = save(session_of(talk))
-    exported = chat_tui("export", str(number), "--format", "json").stdout
-    again = chat_tui("import", "-", "--json", stdin=exported)
-    assert json.loads(again.stdout) == {"id": 2, "title": "Red & blue"}
-    assert chat_tui("export", "2", "-f", "json").stdout == exported
-    found = json.loads(chat_tui("sessions", "search", "fox", "--json").stdout)["sessions"]
+    exported = command_line("export", str(number), "--format", "json").out
+    again = command_line("import", "-", "--json", stdin=exported)
+    assert json.loads(again.out) == {"id": 2, "title": "Red & blue"}
+    assert command_line("export", "2", "-f", "json").out == exported
+    found = json.loads(command_line("sessions", "search", "fox", "--json").out)["sessions"]
     assert {summary["id"] for summary in found} == {1, 2}
-    assert "A fox" in chat_tui("sessions", "show", "1").stdout
-    assert chat_tui("sessions", "rename", "1", "--", "-- any\nname").returncode == 0
-    assert "-- any name" in chat_tui("sessions").stdout
-    refused = chat_tui("sessions", "delete", "1")
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert chat_tui("sessions", "delete", "1", "--yes").returncode == 0
-    gone = chat_tui("export", "1")
-    assert (gone.returncode, gone.stderr.count("\n")) == (1, 1)
-    assert "There is no session 1" in gone.stderr
+    assert "A fox" in command_line("sessions", "show", "1").out
+    assert command_line("sessions", "rename", "1", "--", "-- any\nname").code == 0
+    assert "-- any name" in command_line("sessions").out
+    refused = command_line("sessions", "delete", "1")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert command_line("sessions", "delete", "1", "--yes").code == 0
+    gone = command_line("export", "1")
+    assert (gone.code, gone.err.count("\n")) == (1, 1)
+    assert "There is no session 1" in gone.err
     out = tmp_path / "pairs.jsonl"
-    assert chat_tui("export", "2", "-f", "dpo", "-o", str(out)).returncode == 0
+    assert command_line("export", "2", "-f", "dpo", "-o", str(out)).code == 0
     assert out.stat().st_mode & 0o777 == 0o600
-    assert "exists already" in chat_tui("export", "2", "-f", "dpo", "-o", str(out)).stderr
+    assert "exists already" in command_line("export", "2", "-f", "dpo", "-o", str(out)).err
 
 
 def test_every_format_can_be_asked_for() -> None:

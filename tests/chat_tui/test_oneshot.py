@@ -1,75 +1,41 @@
-"""One question from the command line or a pipe: `main()` in this process, with the real model in an
-engine that runs already."""
+"""One question from the command line or a pipe, to the real model."""
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TextIO
+from collections.abc import Iterator
 
 import pytest
 
 from chat_tui.backends.local import LocalBackend
-from chat_tui.cli import main
 from engine.messages import Score, Scored
+from tests.chat_tui.command_line import CommandLine
 from tests.events import until
 
 
-@dataclass
-class Done:
-    code: int
-    out: str
-    err: str
-
-
-def silence() -> TextIO:
-    return open(os.devnull, encoding="utf-8")
-
-
-def pipe(text: str) -> TextIO:
-    """Out of which `text` comes."""
-    out, into = os.pipe()
-    with open(into, "w", encoding="utf-8") as file:
-        file.write(text)
-    return open(out, encoding="utf-8")
-
-
 @pytest.fixture
-def chat_tui(
-    engine_process: LocalBackend,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> Iterator[Callable[..., Done]]:
+def ask_once(
+    command_line: CommandLine, engine_process: LocalBackend, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[CommandLine]:
+    """The command line, with an engine that runs already and goes on running."""
     monkeypatch.setattr(engine_process, "close", lambda: None)
     monkeypatch.setattr("chat_tui.backends.local.LocalBackend", lambda: engine_process)
-
-    def run(*arguments: str, stdin: str | None = None) -> Done:
-        monkeypatch.setattr(sys, "argv", ["chat-tui", *arguments])
-        with silence() if stdin is None else pipe(stdin) as file:
-            monkeypatch.setattr(sys, "stdin", file)
-            with pytest.raises(SystemExit) as end:
-                main()
-        return Done(int(end.value.code or 0), *capfd.readouterr())
-
-    yield run
+    yield command_line
     engine_process.send(Score(0, (1, 2), start=1))
     until(engine_process, Scored)  # and all that it may still have had to say
 
 
-def test_a_pipe_is_answered_with_the_text_alone_and_a_seed_repeats_it(chat_tui):
+def test_a_pipe_is_answered_with_the_text_alone_and_a_seed_repeats_it(ask_once):
     arguments = ("-t", "0.9", "--max-tokens", "12", "--seed", "5")
-    done = chat_tui(*arguments, stdin="Name a colour, in one word: naïve 東京 😀\n")
-    again = chat_tui(*arguments, "-p", "Name a colour, in one word: naïve 東京 😀")
+    done = ask_once(*arguments, stdin="Name a colour, in one word: naïve 東京 😀\n")
+    again = ask_once(*arguments, "-p", "Name a colour, in one word: naïve 東京 😀")
     assert (done.code, done.err) == (0, "")
     assert done.out.strip()
     assert done.out == again.out
 
 
-def test_several_answers_stand_under_headers(chat_tui):
-    done = chat_tui("-p", "Hi", "-n", "3", "--max-tokens", "4", "--seed", "5")
+def test_several_answers_stand_under_headers(ask_once):
+    done = ask_once("-p", "Hi", "-n", "3", "--max-tokens", "4", "--seed", "5")
     headers = [line for line in done.out.splitlines() if line.startswith("--- ")]
     assert [line.split()[1] for line in headers] == ["1/3", "2/3", "3/3"]
     assert [re.search(r"seed (\d+)", line).group(1) for line in headers] == ["5", "6", "7"]
@@ -90,8 +56,8 @@ def test_several_answers_stand_under_headers(chat_tui):
         ((), 2, "nothing to ask"),
     ],
 )
-def test_bad_input_is_one_line_and_a_code(chat_tui, arguments, code, message):
-    done = chat_tui(*arguments)
+def test_bad_input_is_one_line_and_a_code(ask_once, arguments, code, message):
+    done = ask_once(*arguments)
     assert done.code == code
     assert message in done.err
     assert "Traceback" not in done.err

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from chat_tui.cli import main
+from tests.chat_tui.command_line import CommandLine
 from tests.chat_tui.sse_server import Asked, SseServer, Wire
 from tests.chat_tui.terminal import Terminal
 
@@ -40,7 +38,7 @@ def script(asked: Asked, wire: Wire) -> None:
 def test_what_cannot_be_rated_is_said_in_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command_line: CommandLine,
     content: str,
     arguments: list[str],
     said: str,
@@ -48,27 +46,23 @@ def test_what_cannot_be_rated_is_said_in_one_line(
     monkeypatch.setenv("CHAT_TUI_HOME", str(tmp_path))
     file = tmp_path / "prompts.txt"
     file.write_text(content)
-    monkeypatch.setattr(sys, "argv", ["chat-tui", "rate", str(file), *arguments])
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code != 0
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
+    done = command_line("rate", str(file), *arguments)
+    assert done.code != 0
+    assert said in done.err
+    assert done.err.count("\n") == 1
     assert not (tmp_path / "data").exists()
 
 
-def run(*arguments: str) -> str:
-    command = [sys.executable, "-c", "from chat_tui.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
 def test_rate_leave_come_back_and_give_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command_line: CommandLine
 ) -> None:
     monkeypatch.setenv("CHAT_TUI_HOME", str(tmp_path))
     file = tmp_path / "prompts.txt"
     file.write_text("\n".join(PROMPTS))
+
+    def run(*arguments: str) -> str:
+        return command_line(*arguments).out
+
     with SseServer(script) as server:
         options = ("--server", server.url, "-n", "2", "-t", "0.2,0.9", "--no-tools")
         terminal = Terminal("rate", str(file), *options)
