@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.chat_tui.sse_server import SseServer, talk
 from tests.chat_tui.terminal import Terminal
-
-pytestmark = pytest.mark.usefixtures("smollm2_path")
 
 APPENDS = "import sys; open(sys.argv[1], 'a').write(' (edited)')"
 
@@ -26,7 +25,20 @@ def test_a_paste_a_kill_and_an_editor(
     monkeypatch.setenv("VISUAL", f"{sys.executable} {editor}")
     drafts = session_home / "state" / "drafts"
 
-    terminal = Terminal()
+    with SseServer(talk("Never asked")) as server:
+        write(server.url, lines, drafts)
+
+    (path,) = drafts.glob("*.json")
+    kept = json.loads(path.read_text())
+    assert list(kept["folds"].values()) == ["\n".join(lines).replace("\x1b", "")]
+    assert kept["shown"] == (
+        "[pasted 2,000 lines] What is it? (edited)\nthe first line\nthe second line\n"
+    )
+    path.unlink()
+
+
+def write(server: str, lines: list[str], drafts: Path) -> None:
+    terminal = Terminal("--server", server)
     terminal.until("Enter sends")
     terminal.paste("\r".join(lines))
     terminal.until("[pasted 2,000 lines]")
@@ -40,7 +52,7 @@ def test_a_paste_a_kill_and_an_editor(
     os.kill(terminal.process.pid, signal.SIGKILL)
     terminal.end()
 
-    terminal = Terminal()
+    terminal = Terminal("--server", server)
     terminal.until("What you were writing on")
     terminal.until("[pasted 2,000 lines] What is it?")
     terminal.press("\x07")  # Ctrl+G
@@ -50,11 +62,3 @@ def test_a_paste_a_kill_and_an_editor(
     assert "the first line" in screen
     terminal.press("ctrl+q")
     assert terminal.end() == 0
-
-    (path,) = drafts.glob("*.json")
-    kept = json.loads(path.read_text())
-    assert list(kept["folds"].values()) == ["\n".join(lines).replace("\x1b", "")]
-    assert kept["shown"] == (
-        "[pasted 2,000 lines] What is it? (edited)\nthe first line\nthe second line\n"
-    )
-    path.unlink()
