@@ -11,23 +11,20 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import RenderableType
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.dom import DOMNode
-from textual.events import DescendantFocus
-from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.theme import Theme
 from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import Input, TextArea
+from textual.widgets import TextArea
 
 from chat_tui import commands, effects
 from chat_tui.asking import Pace
@@ -41,7 +38,7 @@ from chat_tui.drawing import Stage
 from chat_tui.hints import hints
 from chat_tui.keeping import Keeping
 from chat_tui.keys import EVERYWHERE, UNCHANGED, Keys
-from chat_tui.look import PLAIN, Appearance, Look, check_theme, few_colors
+from chat_tui.look import PLAIN, Look, LookedApp, settled
 from chat_tui.looking import Looking
 from chat_tui.memory import Memory
 from chat_tui.parts import Kind, Wanted, wanted
@@ -87,7 +84,7 @@ def _model_names() -> Sequence[str]:
     return tuple(CATALOG)
 
 
-class ChatApp(App[None]):
+class ChatApp(LookedApp):
     """One conversation on one screen."""
 
     TITLE = "chat-tui"
@@ -111,11 +108,7 @@ class ChatApp(App[None]):
         look: Look = PLAIN,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__()
-        self._memory = Memory(state)
-        self._appearance = Appearance(self, look, self._memory)
-        self.keys = replace(keys, ascii=look.ascii)
-        self.set_keymap(keys.changed)
+        super().__init__(look, keys, Memory(state))
         self.chat = Chat(backend, settings, load_sent=load_sent, clock=clock)
         self._backend = backend
         self.keeping = Keeping(self, self.chat, keep)
@@ -176,15 +169,8 @@ class ChatApp(App[None]):
         self.composing.keep(leaving=True)
         super().exit(result, return_code, message)
 
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        return self._appearance.filters(super().get_line_filters())
-
     def _theme_chosen(self, theme: Theme) -> None:
-        self.answer.tell(self._appearance.theme_chosen(theme.name), "info")
-
-    def on_descendant_focus(self, event: DescendantFocus) -> None:
-        if isinstance(event.widget, Input):
-            event.widget.cursor_blink = False
+        self.answer.tell(self.keep_theme(theme.name), "info")
 
     # Draining and drawing.
 
@@ -632,7 +618,7 @@ def run(
             trouble = f"The conversation is not being saved: {error}"
     keys = UNCHANGED
     try:
-        check_theme(look)
+        look = settled(look)
         if config is not None and config.keys:
             from chat_tui.keymap import keys_of
 
@@ -650,7 +636,7 @@ def run(
         choose=choose,
         trouble=trouble,
         keys=keys,
-        look=replace(look, few_colors=few_colors()),
+        look=look,
     )
     try:
         app.run()

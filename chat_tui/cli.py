@@ -29,6 +29,7 @@ from chat_tui.settings import MAX_SAMPLES, Settings
 
 if TYPE_CHECKING:
     from chat_tui.backends.base import WaitingBackend
+    from chat_tui.look import Look
     from chat_tui.session import Session
 
 COMMANDS = {
@@ -338,7 +339,6 @@ def chat(
     # some 45 of 430 ms of imports. The app enables it again.
     gc.disable()
     from chat_tui.app import run
-    from chat_tui.look import Look
 
     code = run(
         settings,
@@ -347,14 +347,19 @@ def chat(
         session=session,
         choose=choose,
         config=config,
-        look=Look(
-            theme,
-            config.place(context, "theme"),
-            not speaks_utf8(os.environ) if ascii_ is None else ascii_,
-            still,
-        ),
+        look=look_of(context),
     )
     raise typer.Exit(code)
+
+
+def look_of(context: Any) -> Look:
+    """What the chat's options say of how it looks."""
+    from chat_tui.look import Look
+
+    theme, ascii_, still = (context.params[name] for name in ("theme", "ascii_", "still"))
+    if ascii_ is None:
+        ascii_ = not (is_served() or speaks_utf8(os.environ))
+    return Look(theme, context.obj.place(context, "theme"), ascii_, still)
 
 
 def attended() -> bool:

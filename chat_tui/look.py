@@ -1,31 +1,31 @@
 """How the screen looks: its theme, which characters draw it, and whether anything moves.
 
-`Look` is what the command line says of it; `Appearance(app, look, memory)` brings it about. What is
-told by colour is told otherwise as well: where there are few colours or none (`NO_COLOR`), the
-theme is `TERMINAL`, and palette and style sheets say it with bold, underline and reverse.
+`Look` is what the command line says of it, and a `LookedApp` looks like that. What is told by
+colour is told otherwise as well: where there are few colours or none (`NO_COLOR`), the theme is
+`TERMINAL`, and palette and style sheets say it with bold, underline and reverse.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.segment import Segment
+from textual.app import App
 from textual.color import Color
 from textual.constants import COLOR_SYSTEM
+from textual.events import DescendantFocus
 from textual.filter import LineFilter, NoColor
 from textual.theme import BUILTIN_THEMES
+from textual.widgets import Input
 
 from chat_tui.ascii import in_ascii
 from chat_tui.config import ConfigError, nearest
+from chat_tui.keys import Keys
 from chat_tui.memory import Memory
 from chat_tui.theme import DARK, TERMINAL
-
-if TYPE_CHECKING:
-    from chat_tui.app import ChatApp
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,15 @@ def check_theme(look: Look) -> None:
         )
 
 
-def few_colors() -> bool:
-    """Whether this terminal has so few colours that they cannot be blended."""
+def settled(look: Look) -> Look:
+    """As it can be in this terminal.
+
+    Raises:
+        ConfigError: there is no theme of this name.
+    """
+    check_theme(look)
     console = Console(color_system=COLOR_SYSTEM, force_terminal=True)  # type: ignore[arg-type]
-    return console.color_system in (None, "standard")
+    return replace(look, few_colors=console.color_system in (None, "standard"))
 
 
 class Ascii(LineFilter):
@@ -80,39 +85,47 @@ class Ascii(LineFilter):
         return [Segment(in_ascii(text), style, control) for text, style, control in segments]
 
 
-class Appearance:
-    """The App as it is to look."""
+class LookedApp(App[None]):
+    """An app with that look and with the user's keys."""
 
-    def __init__(self, app: ChatApp, look: Look, memory: Memory) -> None:
-        self._app, self._look, self._memory = app, look, memory
+    def __init__(self, look: Look, keys: Keys, memory: Memory) -> None:
+        super().__init__()
+        self.keys = replace(keys, ascii=look.ascii)
+        self.set_keymap(keys.changed)
+        self.memory = memory
+        self._look = look
         # The standard (https://no-color.org) takes an empty variable for none; Textual does not.
-        app.no_color = bool(os.environ.get("NO_COLOR"))
+        self.no_color = bool(os.environ.get("NO_COLOR"))
         self._drawn_in = [Ascii()] if look.ascii else []
-        self._colorless = [NoColor()] if app.no_color else []
+        self._colorless = [NoColor()] if self.no_color else []
         for theme in OWN.values():
-            app.register_theme(theme)
-        app.theme = self._first_theme()
+            self.register_theme(theme)
+        self.theme = self._first_theme()
         if look.still:
-            app.animation_level = "none"
+            self.animation_level = "none"
 
     def _first_theme(self) -> str:
-        if self._app.no_color:
+        if self.no_color:
             return TERMINAL.name
         if self._look.theme:
             return self._look.theme
         if self._look.few_colors:
             return TERMINAL.name
-        kept = self._memory.get("theme")
-        return kept if isinstance(kept, str) and self._app.get_theme(kept) else DARK.name
+        kept = self.memory.get("theme")
+        return kept if isinstance(kept, str) and kept in self.available_themes else DARK.name
 
-    def filters(self, usual: Sequence[LineFilter]) -> Sequence[LineFilter]:
-        """What all that is drawn goes through at last, in place of Textual's `usual` filters."""
-        return [*(self._colorless or usual), *self._drawn_in]
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """What all that is drawn goes through at last."""
+        return [*(self._colorless or super().get_line_filters()), *self._drawn_in]
 
-    def theme_chosen(self, name: str) -> str:
+    def keep_theme(self, name: str) -> str:
         """Remember the user's choice; what is to be said about it."""
-        self._memory.put("theme", name)
+        self.memory.put("theme", name)
         look = self._look
         if look.theme in ("", name):
             return ""
         return f"Until the program ends: {look.theme_from} says {look.theme}."
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        if isinstance(event.widget, Input):
+            event.widget.cursor_blink = False

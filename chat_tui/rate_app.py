@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.timer import Timer
 
@@ -26,6 +26,8 @@ from chat_tui.chat import Chat
 from chat_tui.drawing import grow
 from chat_tui.effects import Told
 from chat_tui.keys import CHOOSING, RATING, UNCHANGED, Keys
+from chat_tui.look import PLAIN, Look, LookedApp
+from chat_tui.memory import Memory
 from chat_tui.prompts import FilePrompt
 from chat_tui.rate_lines import actions, closing, heading, last
 from chat_tui.rating import Rating, Turned
@@ -34,7 +36,6 @@ from chat_tui.rendering import Palette, sanitise
 from chat_tui.session import Session
 from chat_tui.settings import Settings
 from chat_tui.terminal import install, leave_on_signals
-from chat_tui.theme import DARK
 from chat_tui.turn import RunningTurn
 from chat_tui.widgets.grid import CompareGrid
 from chat_tui.widgets.heading import Heading, key_line
@@ -59,7 +60,7 @@ class RateGrid(CompareGrid, inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [*CHOOSING]
 
 
-class RateApp(App[None]):
+class RateApp(LookedApp):
     """One prompt after the other."""
 
     TITLE = "chat-tui rate"
@@ -77,16 +78,14 @@ class RateApp(App[None]):
         *,
         file: str,
         keep: Path | None = None,
+        state: Path | None = None,
         blind: bool = False,
         load_sent: bool = False,
         keys: Keys = UNCHANGED,
+        look: Look = PLAIN,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__()
-        self.register_theme(DARK)
-        self.theme = DARK.name
-        self.keys = keys
-        self.set_keymap(keys.changed)
+        super().__init__(look, keys, Memory(state))
         self.recorder = Recorder(keep)
         self.recorder.watch(session)  # before the rating takes out of it what was not judged
         self.chat = Chat(backend, settings, load_sent=load_sent, clock=clock)
@@ -314,8 +313,10 @@ def run(
     *,
     file: str,
     keep: Path,
+    state: Path,
     blind: bool,
     keys: Keys,
+    look: Look,
 ) -> int:
     """Rate until the user leaves; returns the exit code.
 
@@ -329,9 +330,11 @@ def run(
         session,
         file=file,
         keep=keep,
+        state=state,
         blind=blind,
         load_sent=True,
         keys=keys,
+        look=look,
     )
     try:
         app.run()

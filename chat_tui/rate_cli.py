@@ -17,13 +17,13 @@ from typing import Annotated, Any
 
 import typer
 
-from chat_tui.cli import attended, chat, settings_of
+from chat_tui.cli import attended, chat, look_of, settings_of
 from chat_tui.config import Config
 from chat_tui.conversation import Conversation
 from chat_tui.prompts import read_prompts
 from chat_tui.session import Session
 from chat_tui.store import FILE_NAME, Store
-from engine.paths import data_dir
+from engine.paths import data_dir, state_dir
 
 MAX_TOKENS = 512
 """Of an answer: the next prompt waits for one that never ends."""
@@ -81,8 +81,10 @@ def rate(
     if not attended():
         raise typer.BadParameter("rating needs a terminal.")
     from chat_tui.keymap import keys_of  # with Textual, which --help does not wait for
+    from chat_tui.look import settled
 
     keys = keys_of(config)
+    look = settled(look_of(context.parent))
     session = _session(file, again)
 
     from chat_tui.backends.either import EitherBackend
@@ -99,8 +101,10 @@ def rate(
         session,
         file=str(file),
         keep=data_dir() / FILE_NAME,
+        state=state_dir(),
         blind=blind,
         keys=keys,
+        look=look,
     )
     raise typer.Exit(code)
 
