@@ -11,7 +11,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import RenderableType
@@ -21,7 +21,6 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.dom import DOMNode
 from textual.screen import Screen
-from textual.theme import Theme
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import TextArea
@@ -88,7 +87,7 @@ class ChatApp(LookedApp):
     """One conversation on one screen."""
 
     TITLE = "chat-tui"
-    CSS_PATH = "chat.tcss"
+    CSS_PATH: ClassVar[list[str | PurePath]] = ["look.tcss", "chat.tcss"]
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_palette_commands}
 
     BINDINGS: ClassVar[list[BindingType]] = [*EVERYWHERE]
@@ -151,7 +150,6 @@ class ChatApp(LookedApp):
         self.main.add_class("-empty")
         self.prompt.focus()
         leave_on_signals(lambda code: self.exit(return_code=code))
-        self.theme_changed_signal.subscribe(self, self._theme_chosen)
         self._redraw()
         self._tick()
         session, choose, trouble = self._at_start
@@ -168,9 +166,6 @@ class ChatApp(LookedApp):
     ) -> None:
         self.composing.keep(leaving=True)
         super().exit(result, return_code, message)
-
-    def _theme_chosen(self, theme: Theme) -> None:
-        self.answer.tell(self.keep_theme(theme.name), "info")
 
     # Draining and drawing.
 

@@ -18,7 +18,7 @@ from textual.color import Color
 from textual.constants import COLOR_SYSTEM
 from textual.events import DescendantFocus
 from textual.filter import LineFilter, NoColor
-from textual.theme import BUILTIN_THEMES
+from textual.theme import BUILTIN_THEMES, Theme
 from textual.widgets import Input
 
 from chat_tui.ascii import in_ascii
@@ -118,13 +118,15 @@ class LookedApp(App[None]):
         """What all that is drawn goes through at last."""
         return [*(self._colorless or super().get_line_filters()), *self._drawn_in]
 
-    def keep_theme(self, name: str) -> str:
-        """Remember the user's choice; what is to be said about it."""
-        self.memory.put("theme", name)
+    def on_mount(self) -> None:
+        self.theme_changed_signal.subscribe(self, self._keep_theme)
+
+    def _keep_theme(self, chosen: Theme) -> None:
+        self.memory.put("theme", chosen.name)
         look = self._look
-        if look.theme in ("", name):
-            return ""
-        return f"Until the program ends: {look.theme_from} says {look.theme}."
+        if look.theme not in ("", chosen.name):
+            told = f"{look.theme_from} says {look.theme}, and will again at the next start."
+            self.notify(told, markup=False)
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         if isinstance(event.widget, Input):

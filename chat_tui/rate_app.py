@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -64,7 +64,7 @@ class RateApp(LookedApp):
     """One prompt after the other."""
 
     TITLE = "chat-tui rate"
-    CSS_PATH = "rate.tcss"
+    CSS_PATH: ClassVar[list[str | PurePath]] = ["look.tcss", "rate.tcss"]
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_palette_commands}
 
     BINDINGS: ClassVar[list[BindingType]] = [*RATING]

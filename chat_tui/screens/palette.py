@@ -61,7 +61,8 @@ class PaletteCommands(Provider):
         yield from self._always()
 
     def _always(self) -> Iterator[Entry]:
-        yield Entry("Theme", "choose the colours", "", self.app.action_change_theme)
+        if not self.app.no_color:
+            yield Entry("Theme", "choose the colours", "", self.app.action_change_theme)
         yield Entry("Screenshot", "save the screen as SVG", "", self.app.action_screenshot)
 
     def _entry(self, binding: Binding, node: DOMNode) -> Entry:

@@ -133,7 +133,8 @@ class TestTheme:
             assert run.app.theme == "dracula"
             run.app.theme = "nord"
             await run.settle()
-            assert run.told == "Until the program ends: --theme says dracula."
+            (told,) = run.app._notifications
+            assert told.message == "--theme says dracula, and will again at the next start."
 
     async def test_nothing_is_kept_of_a_private_chat(self, tmp_path: Path) -> None:
         async with running() as run:
