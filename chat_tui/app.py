@@ -356,8 +356,8 @@ class ChatApp(LookedApp):
 
     def on_paste(self, event: events.Paste) -> None:
         """Pasted where nothing takes it: it is meant for the prompt."""
+        self.prompt.take_paste(event.text)
         if self.screen is self.main:
-            self.prompt.take_paste(event.text)
             self.prompt.focus()
 
     def on_prompt_page(self, message: Prompt.Page) -> None:

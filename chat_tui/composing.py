@@ -27,12 +27,14 @@ from chat_tui.editing import Editing
 from chat_tui.effects import CountsCame
 from chat_tui.frames import framed
 from chat_tui.history import PromptHistory
+from chat_tui.rendering.sanitise import sanitise
 
 if TYPE_CHECKING:
     from chat_tui.app import ChatApp
 
 COUNTED = 400_000
 """Characters of a text that are worth counting: no context holds more of it."""
+_LONGEST_NAME = 30
 _RECORDED_S = 2.0
 """After its first token a message is surely in the store."""
 
@@ -207,7 +209,9 @@ class Composing:
             count = self._counts.get(text.key, -1)
             exact = exact and count >= 0
             tokens += count if count >= 0 else _estimate(text.text)
-        names = f"{len(self._carried)} texts" if self._carried[1:] else self._carried[0].name
+        name = self._carried[0].name
+        name = sanitise(name if len(name) <= _LONGEST_NAME else f"…{name[1 - _LONGEST_NAME :]}")
+        names = f"{len(self._carried)} texts" if self._carried[1:] else name
         context = self._chat.info.context if self._chat.info is not None else 0
         too_long = context and tokens + self._chat.context_used > context
         size = f"{'' if exact else 'about '}{tokens:,} tokens"

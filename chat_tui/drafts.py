@@ -25,6 +25,7 @@ except ImportError:  # Windows: every file counts as left behind
     fcntl = None  # type: ignore[assignment]
 
 PERIOD_S = 0.2
+RETRY_S = 30.0
 _BYTES_PER_S = 5_000_000
 """A large draft is written less often: about so much of it."""
 
@@ -59,6 +60,7 @@ class Left(NamedTuple):
 class Drafts:
     def __init__(self, folder: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
         self.trouble = ""
+        self._troubled = False
         self._folder, self._clock = folder, clock
         self._kept = Draft()
         self._due = 0.0
@@ -69,6 +71,9 @@ class Drafts:
         """What an earlier run left, the newest first; it is this run's from now on."""
         if self._folder is None or not self._folder.is_dir():
             return None
+        for lock_file in self._folder.glob("*.lock"):  # of runs that were killed and left nothing
+            if not lock_file.with_suffix(".json").exists():
+                _remove_if_left(lock_file)
         newest = sorted(self._folder.glob("*.json"), key=_written_at, reverse=True)
         for place, path in enumerate(newest, 1):
             lock = _locked(path)
@@ -94,8 +99,10 @@ class Drafts:
             self._write(self._folder, draft, text)
             self._kept = draft
         except OSError as error:
-            self.trouble = f"What you write is not being kept: {error.strerror}."
-            self._folder = None
+            self._due = self._clock() + RETRY_S
+            if not self._troubled:
+                self.trouble = f"What you write is not being kept: {error.strerror}."
+            self._troubled = True
 
     def _write(self, folder: Path, draft: Draft, text: str) -> None:
         if self._path is None:
@@ -140,6 +147,12 @@ def _is_left(path: Path) -> bool:
     if lock is not None:
         os.close(lock)
     return lock is not None
+
+
+def _remove_if_left(path: Path) -> None:
+    lock = _locked(path)
+    if lock is not None:
+        _remove(path.with_suffix(".json"), lock)
 
 
 def _remove(path: Path, lock: int) -> None:

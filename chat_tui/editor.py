@@ -100,8 +100,8 @@ def _command() -> list[str]:
 def _left_to_the_editor() -> Iterator[None]:
     """Ctrl+C is typed to the editor, and meant for it alone."""
     # No SIG_IGN: the editor would inherit that.
-    names = (signal.SIGINT, signal.SIGQUIT)
-    before = {name: signal.signal(name, lambda *_: None) for name in names}
+    names = (getattr(signal, name, None) for name in ("SIGINT", "SIGQUIT"))
+    before = {name: signal.signal(name, lambda *_: None) for name in names if name is not None}
     try:
         yield
     finally:

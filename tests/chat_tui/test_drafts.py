@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import sys
 from contextlib import nullcontext
@@ -79,14 +80,33 @@ def test_a_damaged_draft_is_passed_over(tmp_path: Path, text: str) -> None:
     assert files(tmp_path) == []
 
 
+def test_a_lock_without_a_draft_goes(tmp_path: Path) -> None:
+    one = Drafts(tmp_path)
+    one.keep(Draft("text"))
+    one.keep(Draft(), now=True)
+    assert [name[-5:] for name in files(tmp_path)] == [".lock"]
+    assert Drafts(tmp_path).take_over() is None
+    assert len(files(tmp_path)) == 1  # its program runs
+    assert one._lock is not None
+    os.close(one._lock)  # as where it is killed
+    assert Drafts(tmp_path).take_over() is None
+    assert files(tmp_path) == []
+
+
 def test_a_folder_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    drafts = Drafts(tmp_path / "file" / "drafts")
+    now = 0.0
+    drafts = Drafts(tmp_path / "file" / "drafts", clock=lambda: now)
     drafts.keep(Draft("text"))
     assert drafts.trouble.startswith("What you write is not being kept: ")
-    drafts.trouble = ""
+    drafts.trouble, now = "", 60.0
     drafts.keep(Draft("text, more"))
     assert drafts.trouble == ""
+    (tmp_path / "file").unlink()
+    (tmp_path / "file").mkdir()
+    now = 120.0
+    drafts.keep(Draft("text, more"))
+    assert len(files(tmp_path)) == 2  # with its lock
 
 
 # In the program.
