@@ -122,17 +122,20 @@ class Answer:
 
     # Growing.
 
-    def begin(self, beginning: Beginning, tokens: Sequence[int], text: str) -> None:
-        """Take over what it was given: `tokens` and `text` are the engine's word on all of it."""
-        known = len(beginning.tokens)
-        added = len(tokens) - known
+    def begin(
+        self, beginning: Beginning, tokens: Sequence[int], text: str, ends: Sequence[int] = ()
+    ) -> None:
+        """Take over what it was given: `tokens`, `text` and `ends` are the engine's word on all of
+        it, the last as far as it knows."""
+        added = len(tokens) - len(beginning.tokens)
         if not beginning.then:
             text = text.rstrip("\N{REPLACEMENT CHARACTER}")  # it may still become a character
         self.source, self.given = beginning.source, len(tokens)
         self.tokens, self.text = list(tokens), text
         self.mask = [*beginning.mask, *[0] * added]
-        ends = list(beginning.ends)
-        self.ends = ends + [len(text)] * (len(tokens) - len(ends))
+        known = len(beginning.ends)
+        new = [min(end, len(text)) for end in ends[known:]] or [len(text)] * (len(tokens) - known)
+        self.ends = [*beginning.ends, *new]
         if beginning.scores:
             self.scores = [*beginning.scores, *[None] * added]
         self.calls, self.forced = list(beginning.calls), list(beginning.forced)

@@ -110,7 +110,7 @@ class RunningTurn:
                 top_k=top_ks[row],
             )
             if self.beginning is not None:
-                answer.begin(self.beginning, event.answer, event.answer_text)
+                answer.begin(self.beginning, event.answer, event.answer_text, event.answer_ends)
             self.rows.append(answer)
 
     def step(self, event: Stepped, now: float) -> None:

@@ -199,7 +199,9 @@ class Started(NamedTuple):
     """The prompt is known (to a server alone, where it is empty) and the prefill begins.
     `preface_tokens` of it stand before the
     conversation's own turns (the system text, the calculator's examples). `answer` is the end of it
-    that every answer begins with, where the ask gave such a beginning, and `answer_text` its text.
+    that every answer begins with, where the ask gave such a beginning, and `answer_text` its text;
+    `answer_ends` says of each of its ids how many characters are complete behind it, where that is
+    known.
     """
 
     ask: int
@@ -210,6 +212,7 @@ class Started(NamedTuple):
     max_tokens: int
     answer: tuple[int, ...] = ()
     answer_text: str = ""
+    answer_ends: tuple[int, ...] = ()
 
 
 class Prefilling(NamedTuple):

@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, BinaryIO
 
 from engine import threads
@@ -211,6 +212,7 @@ class Worker:
             self._send(Overflowed(request.ask, len(prompt.tokens), context, prompt.sizes))
             return
         room = context - len(prompt.tokens)
+        stream = loaded.tokenizer.stream()
         self._send(
             Started(
                 request.ask,
@@ -221,6 +223,7 @@ class Worker:
                 room if params.max_tokens is None else min(room, params.max_tokens),
                 tuple(prompt.answer),
                 loaded.tokenizer.decode(prompt.answer),
+                tuple(accumulate(len(stream.push(token)) for token in prompt.answer)),
             )
         )
         cancellation = Cancellation()

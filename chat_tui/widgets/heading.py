@@ -25,10 +25,12 @@ class Heading(Widget):
 
 
 def key_line(keys: Iterable[tuple[str, str]], width: int, palette: Palette) -> Text:
-    """Keys and what they do; of those that do not all fit, the first."""
-    line = Text()
-    for key, does in keys:
-        item = Text.assemble((key, palette.text), (f" {does}", palette.muted))
-        if line.cell_len + item.cell_len + 3 <= width:
-            line = (line + Text("   ") if line else line) + item
-    return line
+    """Keys and what they do; of those that do not all fit, the first, and the last: the way out."""
+    items = [Text.assemble((key, palette.text), (f" {does}", palette.muted)) for key, does in keys]
+    shown = items[-1:]
+    room = width - sum(item.cell_len for item in shown)
+    for item in items[:-1]:
+        if item.cell_len + 3 <= room:
+            shown.insert(-1, item)
+            room -= item.cell_len + 3
+    return Text("   ").join(shown)

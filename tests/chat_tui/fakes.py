@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import accumulate
 
 from engine.messages import (
     Ask,
@@ -150,6 +151,7 @@ class FakeBackend:
                 max_tokens=ask.params.max_tokens or self._info.context - len(tokens),
                 answer=tuple(given),
                 answer_text="".join(decode(given)),
+                answer_ends=tuple(accumulate(map(len, decode(given)))),
             ),
             Prefilling(ask.ask, len(tokens), len(tokens)),
         )

@@ -93,6 +93,8 @@ def test_a_fork_with_ones_own_words_leaves_their_encoding_to_the_engine() -> Non
     fork = tree.add_answer(turn, prompt=Prompt(), model=MODEL)
     fork.begin(beginning, [source.tokens[0], 70, 71], "a xyz")
     assert (fork.given, fork.mask, fork.ends) == (3, [1, 0, 0], [1, 5, 5])
+    fork.begin(beginning, [source.tokens[0], 70, 71], "a xyz", [1, 3, 5])
+    assert fork.ends == [1, 3, 5]  # where the engine knows better
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,10 @@ def test_an_answer_is_begun_with_ids_and_text(backend, calculation):
     assert started.answer[:3] == tuple(tokens[:3])
     assert started.prompt_tokens[-len(started.answer) :] == started.answer
     assert started.answer_text.endswith(" <<2*3=")
+    ends = started.answer_ends
+    assert len(ends) == len(started.answer)
+    assert ends[-1] == len(started.answer_text)
+    assert started.answer_text[ends[-2] :] == "="
     assert text.startswith(started.answer_text.removesuffix(" <<2*3="))
     assert answer(events)[2].startswith("6>>")
 
