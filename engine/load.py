@@ -17,7 +17,7 @@ from engine.loading import catalog
 from engine.loading.hub import best_gguf
 from engine.memory import require_memory
 from engine.messages import ModelInfo
-from engine.models.base import Model
+from engine.models.base import Model, running
 from engine.tokenizer import Tokenizer
 from engine.tools import NanochatTools, NoTools, ToolDialect, dialect_for
 
@@ -264,7 +264,7 @@ def _loaded(
     shape = model.shape
     if chat_format.note:
         assumptions += (f"Chat format: {chat_format.note}.",)
-    backend = model.new_cache(1, 1).backend
+    backend, backend_note = running(model)
     info = ModelInfo(
         name=name,
         family=family,
@@ -280,8 +280,8 @@ def _loaded(
         context=shape.context,
         dtype=weight_types,
         device=str(model.device),
-        backend=backend.name,
-        backend_note=backend.note,
+        backend=backend,
+        backend_note=backend_note,
         tool_dialect=tools.name,
         chat_format=chat_format.name,
         variant=variant,

@@ -14,7 +14,7 @@ from engine.byte_level import SPLITTERS, BytePairTokenizer
 from engine.chat_format import PlainFormat
 from engine.load import LoadedModel
 from engine.messages import ModelInfo
-from engine.models.base import Model, Shape
+from engine.models.base import Model, Shape, running
 from engine.models.layers import DenseLinear
 from engine.models.llama import Block, Llama, Weights
 from engine.models.nanochat import VARIANTS, Config, NanochatModel, tensor_shapes
@@ -116,7 +116,7 @@ def as_loaded(
     """A model as the engine takes it, with a vocabulary and no turns."""
     shape = model.shape
     tokenizer = pair_vocabulary(shape.vocab_size)
-    backend = model.new_cache(1, 1).backend
+    backend, backend_note = running(model)
     info = ModelInfo(
         name=name,
         family=family,
@@ -132,8 +132,8 @@ def as_loaded(
         context=shape.context,
         dtype=str(model.dtype).removeprefix("torch."),
         device=str(model.device),
-        backend=backend.name,
-        backend_note=backend.note,
+        backend=backend,
+        backend_note=backend_note,
         variant=variant,
     )
     chat_format = PlainFormat(tokenizer, stop_tokens=stops)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.kv_cache import Cache, KVCache
+from engine.models.pieces import Pieces
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Model(Protocol):
     device: torch.device
     dtype: torch.dtype
     """Of activations and of the KV cache."""
+    pieces: Pieces
 
     def new_cache(self, batch: int, seq: int) -> KVCache:
         """An empty cache with room for `seq` positions of `batch` rows."""
@@ -53,3 +55,10 @@ class Model(Protocol):
         ...
 
     def parameters(self) -> int: ...
+
+
+def running(model: Model) -> tuple[str, str]:
+    """Which attention runs, and why nothing faster does: what `ModelInfo` calls its backend and the
+    note on it."""
+    backend = model.new_cache(1, 1).backend
+    return backend.name, "; ".join(filter(None, (backend.note, model.pieces.note)))

@@ -177,7 +177,7 @@ class Int8Linear:
 
 
 class Rotary:
-    """Turns adjacent pairs of each head by position / base^(2i / D), in float32."""
+    """By how much adjacent pairs of each head turn at a position: position / base^(2i / D)."""
 
     def __init__(self, inverse_frequencies: Tensor, magnitude: float = 1.0) -> None:
         """`inverse_frequencies`: float32 (D / 2,), radians per position. `magnitude`: what is
@@ -202,12 +202,6 @@ class Rotary:
     def _turned(self, positions: Tensor) -> Tensor:
         angles = positions[..., None].float() * self.inverse_frequencies
         return torch.polar(torch.full_like(angles, self.magnitude), angles)
-
-    @staticmethod
-    def apply(x: Tensor, table: Tensor) -> Tensor:
-        """x (B, T, heads, D), `table` from `table()` -> x turned, in x's dtype."""
-        pairs = torch.view_as_complex(x.float().view(*x.shape[:-1], -1, 2))
-        return torch.view_as_real(pairs * table).flatten(-2).to(x.dtype)
 
 
 def pair_up(weight: Tensor, head_dim: int) -> Tensor:

@@ -13,9 +13,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -23,13 +21,9 @@ from torch import Tensor
 from engine.attention import UNLIMITED, Window
 from engine.flash import AttentionBackend, select
 from engine.kv_cache import Cache, KVCache
+from engine.models import pieces
 from engine.models.base import Shape
 from engine.models.layers import Linear, Rotary
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "silu": F.silu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-}
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ class Weights:
             (head_dim / 2,).
         magnitudes: for each of them, what q and k are multiplied by.
         embedding_scale: what embeddings are multiplied by.
-        activation: a key of `ACTIVATIONS`.
+        activation: a key of `engine.models.pieces.ACTIVATIONS`.
         tied: `head` is the embedding, so that it is counted once.
     """
 
@@ -101,6 +95,7 @@ class Llama:
         self.device = weights.embedding.device
         self.dtype = weights.embedding.dtype
         self.backend: AttentionBackend = select(self.device, self.dtype, self.shape.head_dim)
+        self.pieces = pieces.select(self.device, self.dtype)
         self.rotaries = [
             Rotary(frequencies, magnitude)
             for frequencies, magnitude in zip(weights.frequencies, weights.magnitudes, strict=True)
@@ -124,7 +119,6 @@ class Llama:
         weights, shape = self.weights, self.shape
         eps, width, head = weights.norm_eps, (shape.n_embd,), (shape.head_dim,)
         n_head, turned = shape.n_head, shape.n_head + shape.n_kv_head
-        activate = ACTIVATIONS[weights.activation]
         x = F.embedding(ids, weights.embedding)
         if weights.embedding_scale != 1:
             x = x * weights.embedding_scale
@@ -136,17 +130,15 @@ class Llama:
             qk = heads[:, :, :turned]
             if block.qk_norm is not None:
                 qk = F.rms_norm(qk, head, None, eps) * block.qk_norm
-            qk = Rotary.apply(qk, tables[block.rope])
+            qk = self.pieces.rotate_pairs(qk, tables[block.rope])
             attended = cache.attend(
                 layer, qk[:, :, :n_head], qk[:, :, n_head:], heads[:, :, turned:], block.window
             )
             h = block.out(attended.flatten(2))
             if block.attention_post_norm is not None:
                 h = F.rms_norm(h, width, block.attention_post_norm, eps)
-            x = x + h
-            h = F.rms_norm(x, width, block.mlp_norm, eps)
-            gate, up = block.gate_up(h).chunk(2, -1)
-            h = block.down(activate(gate) * up)
+            x, h = self.pieces.add_norm(x, h, block.mlp_norm, eps)
+            h = block.down(self.pieces.gated(block.gate_up(h), weights.activation))
             if block.mlp_post_norm is not None:
                 h = F.rms_norm(h, width, block.mlp_post_norm, eps)
             x = x + h

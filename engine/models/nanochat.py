@@ -29,6 +29,7 @@ from torch import Tensor
 from engine.attention import UNLIMITED, Window
 from engine.flash import select
 from engine.kv_cache import Cache, KVCache, Positions
+from engine.models import pieces
 from engine.models.base import Shape
 
 EPS = torch.finfo(torch.float32).eps
@@ -201,8 +202,8 @@ class _Layer:
         return sum(matrix.nbytes for matrix in matrices)
 
 
-def _norm(x: Tensor, scale: Tensor | None = None) -> Tensor:
-    return F.rms_norm(x, (x.size(-1),), scale, EPS)
+def _norm(x: Tensor) -> Tensor:
+    return F.rms_norm(x, (x.size(-1),), None, EPS)
 
 
 class NanochatModel:
@@ -237,6 +238,7 @@ class NanochatModel:
         )
         self._parameters = sum(tensors[name].numel() for name in tensor_shapes(config, variant))
         self._backend = select(self.device, dtype, config.head_dim)
+        self.pieces = pieces.select(self.device, dtype)
 
         def take(name: str) -> Tensor:
             return tensors[name].to(self.device, dtype)
@@ -331,8 +333,9 @@ class NanochatModel:
                 x = torch.add(x * resid, embedded, alpha=initial)
                 if bigrams is not None:
                     x = torch.add(x, bigrams, alpha=bigram)
-            x = x + self._attention(index, layer, _norm(x), ids, rotary, cache)
-            hidden = F.relu(F.linear(_norm(x), layer.mlp_in)).square()
+            attended = self._attention(index, layer, _norm(x), ids, rotary, cache)
+            x, normed = self.pieces.add_norm(x, attended, None, EPS)
+            hidden = self.pieces.squared_relu(F.linear(normed, layer.mlp_in))
             x = x + F.linear(hidden, layer.mlp_out)
             if index == self._backout_layer:
                 middle = x
@@ -358,10 +361,8 @@ class NanochatModel:
         heads, kv_heads, dim = self.shape.n_head, self.shape.n_kv_head, self.shape.head_dim
         qkv = F.linear(x, layer.qkv).view(batch, time, heads + 2 * kv_heads, dim)
         # q and k are treated alike, and in float32: by 2,048 positions the angles are past bf16.
-        qk = qkv[:, :, : heads + kv_heads].float()
-        cos, sin = rotary
-        qk = torch.addcmul(qk * cos, qk.roll(dim // 2, -1), sin)
-        qk = _norm(qk, self._qk_scale).to(self.dtype)
+        qk = qkv[:, :, : heads + kv_heads]
+        qk = self.pieces.rotate_halves(qk, *rotary, self._qk_scale, EPS)
         v = qkv[:, :, heads + kv_heads :]
         if layer.value_embed is not None and layer.value_gate is not None:
             gate = F.linear(x[..., : self.variant.gate_channels], layer.value_gate).sigmoid()

@@ -10,6 +10,7 @@ import torch
 
 from engine import Engine, LoadedModel, SamplingParams, load_model
 from engine.models.layers import Int4Linear, Int8Linear, Rotary, pair_up
+from engine.models.pieces import PLAIN
 
 TEXTS = (
     "Once upon a time, in a village by the sea, there lived",
@@ -155,4 +156,4 @@ def test_pairing_up_turns_halves_into_adjacent_pairs():
         rows = t.reshape(3, 16).T  # (heads * D, positions), as the rows of a weight
         return pair_up(rows, 8).T.contiguous().view(1, 3, 2, 8)
 
-    torch.testing.assert_close(Rotary.apply(paired(x), table), paired(halves))
+    torch.testing.assert_close(PLAIN.rotate_pairs(paired(x), table), paired(halves))
