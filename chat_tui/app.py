@@ -28,6 +28,7 @@ from textual.widgets import TextArea
 from chat_tui import commands, effects
 from chat_tui.asking import Pace
 from chat_tui.backends.base import Backend
+from chat_tui.backends.made import backend_for
 from chat_tui.chat import GROWING, Chat
 from chat_tui.commands import Choice, Command
 from chat_tui.composing import Composing
@@ -51,7 +52,7 @@ from chat_tui.widgets.prompt import Prompt
 from chat_tui.widgets.status import StatusLine, figures
 from chat_tui.widgets.transcript import Transcript
 from chat_tui.widgets.welcome import Welcome
-from engine.messages import Stepped
+from engine.messages import Load, Stepped
 
 if TYPE_CHECKING:
     from textual.command import Provider
@@ -98,6 +99,7 @@ class ChatApp(LookedApp):
         backend: Backend,
         *,
         load_sent: bool = False,
+        make: Callable[[Load], Backend] = backend_for,
         state: Path | None = None,
         keep: Path | None = None,
         session: Session | None = None,
@@ -108,8 +110,7 @@ class ChatApp(LookedApp):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(look, keys, Memory(state))
-        self.chat = Chat(backend, settings, load_sent=load_sent, clock=clock)
-        self._backend = backend
+        self.chat = Chat(backend, settings, load_sent=load_sent, make=make, clock=clock)
         self.keeping = Keeping(self, self.chat, keep)
         self._at_start = session, choose, trouble
         self._looking = Looking(self, self.chat)
@@ -181,10 +182,8 @@ class ChatApp(LookedApp):
         self._timer = self.set_timer(1 / DRAINS_PER_SECOND[self.chat.pace], self._tick)
 
     def drain(self, turn: Turn = (0, 1)) -> None:
-        """Take what the backend has to say, and draw it: in panes as far as it is their turn."""
-        events = self._backend.drain()
-        for event in events:
-            self.chat.take(event)
+        """Take what the models have to say, and draw it: in panes as far as it is their turn."""
+        events = self.chat.drain()
         self._draw(turn)
         self.keeping.tick()
         self.composing.tick()
@@ -215,8 +214,8 @@ class ChatApp(LookedApp):
         chat = self.chat
         self.status.figures = figures(chat)
         self.progress.state = chat.loading
-        self.welcome.info = chat.info
-        self.welcome.samples = chat.settings.samples
+        self.welcome.infos = tuple(lane.info for lane in chat.lanes if lane.info is not None)
+        self.welcome.samples = len(chat.settings.setups())
         until = "the model is ready" if chat.phase == "loading" else "this answer ends"
         self.waiting.until = f"sent when {until}"
         self.waiting.texts = tuple(chat.queue)
@@ -267,9 +266,9 @@ class ChatApp(LookedApp):
                     return
                 self.act(lambda: self.chat.send(text))
             case commands.SetValue(command, value):
-                self.act(lambda: self.chat.change(command.setting, value))
-                if command.name not in ("model", "server"):  # it says itself what comes of it
-                    self._tell_value(command)
+                if not self._change(command, value):
+                    self.prompt.give_back(message.text)
+                    return
             case commands.Question(command):
                 self._tell_value(command)
             case commands.Act(command, argument):
@@ -277,6 +276,19 @@ class ChatApp(LookedApp):
                     self.prompt.give_back(message.text)
                     return
         self.composing.sent(message.text)
+
+    def _change(self, command: Command, value: object) -> bool:
+        """Set one of the settings. False: they do not allow it, and the text is needed again."""
+        done = False
+
+        def change() -> None:
+            nonlocal done
+            done = self.chat.change(command.setting, value)
+
+        self.act(change)
+        if done and command.name not in ("model", "server"):  # it is seen what comes of it
+            self._tell_value(command)
+        return done
 
     def _run_command(self, command: Command, argument: str) -> bool:
         """Run one of the commands that are no settings. False: the text is needed again."""
@@ -295,6 +307,8 @@ class ChatApp(LookedApp):
                 return self.copying.copy(wanted(argument) or Wanted())
             case "export":
                 return self.keeping.export(argument)
+            case "pane":
+                self._tell_value(command)
             case "undo":
                 self.action_undo()
             case "more":
@@ -310,12 +324,12 @@ class ChatApp(LookedApp):
             self.answer.tell(f"{command.name}: {command.show(self.chat.settings)}", "info")
 
     def _save(self, argument: str) -> bool:
-        settings, info = self.chat.settings, self.chat.info
+        settings, head = self.chat.settings, self.chat.conversation.head
         try:
             done = self.chat.conversation.save(
                 Path(os.path.expanduser(argument)),
-                model=info.name if info is not None else settings.model,
-                system=settings.system,
+                model=head.model.name if head is not None else self.chat.lane.name,
+                system=head.prompt.system if head is not None else settings.systems[0],
                 tools=settings.tools,
             )
         except SaveError as error:
@@ -586,8 +600,8 @@ def run(
 ) -> int:
     """Run the program until the user leaves; returns the exit code.
 
-    `settings.load()` has been sent to `backend` already: the engine starts while this module is
-    being imported. `backend` is closed at the end.
+    The load of the first model has been sent to `backend` already: the engine starts while this
+    module is being imported. All backends are closed at the end.
 
     Args:
         private: write nothing of what is typed and answered to the disk.
@@ -638,5 +652,5 @@ def run(
     finally:
         app.composing.drafts.close()
         app.keeping.close()
-        backend.close()
+        app.chat.close()
     return app.return_code or 0

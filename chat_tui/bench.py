@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from chat_tui.settings import DEFAULT_MODEL, Settings
+from chat_tui.settings import DEFAULT_MODEL, Settings, Source
 
 if TYPE_CHECKING:  # every command imports this module, one of them needs these
     from engine.bench.plan import Plan
@@ -75,7 +75,7 @@ def bench(
         raise typer.BadParameter("--check belongs to --suite gpu.")
     dry = device is not None and not device.startswith("cuda")
     plan = _plan(suite, quick, dry, prompt_tokens, rows, decode_tokens, repeats, limit, turns)
-    settings = Settings(model=model, device=device, dtype=dtype, threads=threads)
+    settings = Settings(models=(Source(model),), device=device, dtype=dtype, threads=threads)
     screen = screen or suite == "screen"
     report = _measure(suite, settings, plan, screen=screen, quick=quick, check=check)
     if as_json:
@@ -166,13 +166,14 @@ def _cpu(settings: Settings, plan: Plan, progress: _Progress) -> Report:
     def downloading(what: str, done: int, total: int) -> None:
         progress.now(f"{what} {done / total:.0%}" if total else what)
 
-    catalog.resolve(settings.model, downloading)  # may fail, and need not wait for torch to do so
-    progress.now(f"Loading {settings.model}.")
+    name = settings.models[0].name
+    catalog.resolve(name, downloading)  # may fail, and need not wait for torch to do so
+    progress.now(f"Loading {name}.")
     threads.settle(settings.threads)
     from engine.bench.suite import Suite as Measurement
     from engine.load import load_model
 
-    loaded = load_model(settings.model, device=settings.device, dtype=settings.dtype)
+    loaded = load_model(name, device=settings.device, dtype=settings.dtype)
     return Measurement(loaded, plan, tell=progress.line, progress=progress.now).run()
 
 

@@ -1,51 +1,70 @@
-"""What happens between a backend and a screen, without a screen.
+"""What happens between the models and a screen, without a screen.
 
-The screen calls `send`, `pick`, `stop`, `undo` ... and gives the backend's events to `take`;
-whatever has to be drawn comes out of `effects()`, in order (`chat_tui/effects.py`). What the
-backend says is in `asking.Asking`; here is what the user does. Nothing that was typed is ever lost:
-it is in the tree, in `queue`, or comes back as `Returned`.
+The screen calls `send`, `pick`, `stop`, `undo` ... and, some ten times a second, `drain`; whatever
+has to be drawn comes out of `effects()`, in order (`chat_tui/effects.py`). What the models say is
+in `hearing.Hearing`; here is what the user does. Nothing that was typed is ever lost: it is in the
+tree, in `queue`, or comes back as `Returned`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from chat_tui.asking import ALTERNATIVES, PATIENCE_S, Asking
+from chat_tui.asking import ALTERNATIVES
 from chat_tui.conversation import Conversation
 from chat_tui.effects import Cleared, Picked, Returned
+from chat_tui.hearing import Hearing
+from chat_tui.lanes import Lane
+from chat_tui.model import Model
+from chat_tui.settings import SettingsError, Setup
 from chat_tui.tree import Answer, Beginning, Turn
 from engine.messages import NO_ID, Cancel, Count, Died, Score
 
 GROWING = "The answers are still growing; stop them first."
 
 
-class Chat(Asking):
-    """One conversation with one backend, as the user acts on it."""
+PATIENCE_S = 2.0
+"""How long an engine may take to stop: it looks between two steps, or two chunks of a prefill."""
+
+
+class Chat(Hearing):
+    """One conversation with one or several models, as the user acts on it."""
 
     # Talking.
 
     def send(self, text: str) -> None:
         """Ask `text` as soon as that is possible; a turn without a pick goes on with `focused`."""
         self.queue.append(text)
-        if self.turn is not None and self.turn.picked is None and self.turn.rows:
-            self._pick_focused(self.turn)
+        turn = self.turn
+        if turn is not None and turn.picked is None and turn.can_pick(self.focused):
+            self.pick(self.focused)
         self._advance()
 
     def stop(self) -> bool:
         """Stop the running turn, keeping what is there. False where nothing runs.
 
-        Asked again when nothing came of it for a while, it ends the engine's process instead.
+        Asked again when nothing came of it for a while, it ends the engines' processes instead.
         """
         turn = self.turn
         if turn is None or turn.over:
             return False
         if turn.stopping_at is None:
             turn.stopping_at = self._clock()
-            self._backend.send(Cancel(turn.ask))
+            self._cancel(lambda lane: True)
         elif self.hangs:
-            self._backend.close()
-            self.take(Died("The engine did not stop and was ended."))
+            for lane in [part.lane for part in turn.parts if not part.over]:
+                died = Died("The engine did not stop and was ended.")
+                lane.backend.close()
+                lane.take(died)
+                self.take(lane, died)
         return True
+
+    def _cancel(self, which: Callable[[Lane], bool]) -> None:
+        """Stop what grows in some of the lanes."""
+        for part in self.turn.parts if self.turn is not None else ():
+            if not part.over and which(part.lane):
+                part.lane.send(Cancel(part.ask))
 
     @property
     def hangs(self) -> bool:
@@ -79,15 +98,24 @@ class Chat(Asking):
         self.stop()
         turn = self.turn
         if turn is not None and not turn.over:
-            turn.end()
+            for part in turn.parts:
+                if not part.over:
+                    part.end()
             self._forget_empty(turn)
 
-    def change(self, field: str, value: object) -> None:
-        """Replace one field of the settings."""
-        self.settings = self.settings.changed(field, value)
-        if field in ("model", "server"):
-            self.stop()
-            self._load()
+    def change(self, field: str, value: object) -> bool:
+        """Replace one field of the settings. False where the others do not allow it."""
+        try:
+            self.settings = self.settings.changed(field, value)
+        except SettingsError as error:
+            self._tell(str(error), "warning")
+            return False
+        if field in ("models", "server", "own"):
+            wanted = self.settings.sources
+            self._cancel(lambda lane: lane.source not in wanted)
+            self.lanes.want(self.settings)
+            self.lanes.revive()
+        return True
 
     def drop_oldest(self) -> None:
         """Answer an `Overflow`: forget the turns it named and ask again."""
@@ -111,20 +139,6 @@ class Chat(Asking):
             self._return_queue()
 
     # Moving in the tree.
-
-    @property
-    def current(self) -> Answer | None:
-        """The answer that a key acts on: the focused one, else the one that was picked last."""
-        if self.turn is not None and self.turn.rows:
-            return self.turn.rows[min(self.focused, len(self.turn.rows) - 1)]
-        return self.conversation.head
-
-    @property
-    def current_turn(self) -> Turn | None:
-        """The turn that a key acts on: the one that is shown, else the last one of the path."""
-        if self.turn is not None and self.turn.turn is not None:
-            return self.turn.turn
-        return self.conversation.path[-1].turn if self.conversation.path else None
 
     def undo(self) -> None:
         """Take the last pick back: the answers of its turn are shown again."""
@@ -161,31 +175,32 @@ class Chat(Asking):
 
     def score(
         self,
+        model: Model,
         tokens: Sequence[int],
         start: int,
         temperature: float | None = None,
         top_k: int | None = None,
     ) -> int | None:
-        """What does the model think of these tokens, from place `start` on, and in the distribution
+        """What does `model` think of its tokens, from place `start` on, and in the distribution
         that they were sampled from, if they were? `ScoresCame` answers with the number returned
-        here. None: there is no model to ask."""
-        if self.phase != "ready":
+        here. None: it is not there to be asked."""
+        lane = self.lanes.of(model)
+        if lane is None:
             return None
         ask = self._next_ask()
-        self._scoring.add(ask)
-        self._backend.send(
-            Score(ask, tuple(tokens), max(start, 1), ALTERNATIVES, temperature, top_k)
-        )
+        self._scoring[ask] = lane
+        lane.send(Score(ask, tuple(tokens), max(start, 1), ALTERNATIVES, temperature, top_k))
         return ask
 
     def count(self, texts: Sequence[str]) -> int | None:
-        """How many tokens have these texts? `CountsCame` answers with the number returned here.
-        None: there is no model to ask."""
-        if self.phase != "ready":
+        """How many tokens have these texts, of the model that is looked at? `CountsCame` answers
+        with the number returned here. None: it is not there to be asked."""
+        lane = self.lane
+        if lane.phase != "ready":
             return None
         ask = self._next_ask()
-        self._counting.add(ask)
-        self._backend.send(Count(ask, tuple(texts)))
+        self._counting[ask] = lane
+        lane.send(Count(ask, tuple(texts)))
         return ask
 
     # Growing the tree.
@@ -197,7 +212,21 @@ class Chat(Asking):
         if turn is None:
             self._tell("There is no answer yet: send a message first.", "info")
         elif self._free():
-            self._ask_beside(turn, count or self.settings.samples)
+            try:
+                setups = self._like(turn, count or self.settings.samples)
+            except SettingsError as error:
+                return self._tell(str(error), "warning")
+            self._ask_beside(turn, setups)
+        return None
+
+    def _like(self, turn: Turn, count: int) -> Sequence[Setup]:
+        """What more answers of a turn are asked with: as the next message, but under the system
+        texts that the turn has."""
+        settings = replace(self.settings, samples=count).checked()
+        systems = tuple(dict.fromkeys(answer.prompt.system for answer in turn.answers))
+        if {setup.system for setup in settings.setups()} != set(systems):
+            settings = settings.changed("systems", systems)
+        return settings.setups()
 
     def edit(self, turn: Turn, text: str) -> None:
         """Ask `text` in the place of `turn`'s message, in a branch beside it."""
@@ -212,7 +241,7 @@ class Chat(Asking):
     def continue_(self, answer: Answer) -> None:
         """Go on where an answer was stopped or cut, in a new answer beside it."""
         if answer.can_continue:
-            self._grow(answer, answer.beginning(), 1)
+            self._grow(answer, answer.beginning())
         elif answer.reason == "context":
             self._tell("The context is full: there is no room to continue.", "info")
         elif answer.reason is not None:
@@ -222,7 +251,7 @@ class Chat(Asking):
 
     def edit_answer(self, answer: Answer, text: str) -> None:
         """Go on from `text` in the place of what an answer says."""
-        if not self._grow(answer, answer.edited(text), 1):
+        if not self._grow(answer, answer.edited(text)):
             self._effects.append(Returned(text))
 
     def fork(
@@ -232,26 +261,46 @@ class Chat(Asking):
         its token `index`, and there go on with another token, or with a text."""
         self._grow(answer, answer.fork(index, instead), count or self.settings.samples)
 
-    def _grow(self, answer: Answer, beginning: Beginning, count: int) -> bool:
-        """Ask for answers that begin with a part of `answer`. False where that is not possible."""
+    def _grow(self, answer: Answer, beginning: Beginning, count: int | None = None) -> bool:
+        """Ask for answers that begin with a part of `answer`: one that is sampled as it was, or
+        `count`. False where that is not possible."""
         if not self._free():
             return False
-        assert self.model is not None
-        if not self.model.speaks_with(answer.model) or NO_ID in beginning.tokens:
+        own = self.lanes.of(answer.model)
+        lane = own or next(lane for lane in self.lanes if lane.phase == "ready")
+        if own is None or NO_ID in beginning.tokens:
             if len(beginning.tokens) > len(beginning.ends):
                 self._tell(f"Token ids of {answer.model.name} mean nothing here.", "warning")
                 return False
             beginning = Beginning(answer.id, then=beginning.text + beginning.then)
-        self._ask_beside(self.conversation.tree.turn_of(answer), count, beginning)
+        setups = self._alone(lane, answer, count or self.settings.samples)
+        if count is None:
+            setups = (self._sampled_as(answer, setups[0]),)
+        self._ask_beside(self.conversation.tree.turn_of(answer), setups, beginning)
         return True
+
+    def _alone(self, lane: Lane, answer: Answer, count: int) -> Sequence[Setup]:
+        """What answers of one model are asked with, under the system text of `answer`."""
+        systems = (answer.prompt.system,)
+        alone = replace(self.settings, models=(lane.source,), systems=systems, own=())
+        return replace(alone, samples=count).setups()
+
+    def _sampled_as(self, answer: Answer, setup: Setup) -> Setup:
+        """`setup`, sampled as `answer` was, unless nothing is sampled so any more."""
+        now = {(setup.temperature, setup.top_k) for setup in self.settings.setups()}
+        if (answer.temperature, answer.top_k) not in now:
+            return setup
+        return replace(setup, temperature=answer.temperature, top_k=answer.top_k)
 
     def _free(self) -> bool:
         """Whether something can be asked now that is no message; else says why not."""
         if self.running:
             self._tell(GROWING, "info")
-        elif self.phase == "absent":
-            self._load()
+        elif self.lanes.gone:
+            self.lanes.revive()
             self._tell("The engine is started anew; try again when it is ready.", "info")
         elif self.phase == "loading":
             self._tell("The model is still loading.", "info")
-        return self.phase == "ready" and not self.running
+        else:
+            return True
+        return False

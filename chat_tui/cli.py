@@ -25,10 +25,9 @@ from chat_tui.ascii import speaks_utf8
 from chat_tui.commands import BadValueError, show_temperatures, show_top_ks
 from chat_tui.config import Config, read
 from chat_tui.served import is_served
-from chat_tui.settings import MAX_SAMPLES, Settings
+from chat_tui.settings import DEFAULT_MODEL, MAX_SAMPLES, Settings, SettingsError, Source
 
 if TYPE_CHECKING:
-    from chat_tui.backends.base import WaitingBackend
     from chat_tui.look import Look
     from chat_tui.session import Session
 
@@ -180,8 +179,21 @@ def _as_before(settings: Settings, session: Session) -> Settings:
     """With the model that the session's last answer came from, where its file is still there."""
     head = session.conversation.head
     path = head.model.path if head is not None else ""
-    there = path and not settings.server and os.path.exists(path)
-    return replace(settings, model=path) if there else settings
+    there = path and settings.server is None and os.path.exists(path)
+    return replace(settings, models=(Source(path),)) if there else settings
+
+
+def _sources(models: list[str], servers: list[str], *, usual: bool) -> tuple[Source, ...]:
+    """Every model, at every server unless its name says where it runs. A server to which that
+    leaves no model contributes its first; not one that is there as `usual`, beside named models."""
+    servers = [server for server in servers if server]
+    at: list[str | None] = [*servers] if servers else [None]
+    named = [Source.of(model, server) for model in models for server in at]
+    used = {source.server for source in named}
+    rest = [Source("", server) for server in servers if server not in used]
+    if usual and named:
+        rest = []
+    return tuple(dict.fromkeys([*named, *rest])) or _DEFAULTS.models
 
 
 def _version(wanted: bool) -> None:
@@ -200,18 +212,20 @@ def chat(
         bool, typer.Option("--json", help="With -p or a pipe: one JSON document on stdout.")
     ] = False,
     model: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--model",
             "-m",
-            help="A name (chat-tui models list), a file or folder, or org/name on the hub. "
-            f"[default: {_DEFAULTS.model}; of a server, its first]",
+            help="A name (chat-tui models list), a file or folder, or org/name on the hub; "
+            "NAME@URL is a server's, NAME@local this machine's. Several answer side by side. "
+            f"(default: {DEFAULT_MODEL}; of a server, its first)",
+            metavar="NAME",
         ),
     ] = None,
     server: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help="An OpenAI-compatible server that answers: http://HOST:PORT.",
+            help="An OpenAI-compatible server that answers: http://HOST:PORT. May be repeated.",
             metavar="URL",
         ),
     ] = None,
@@ -226,7 +240,8 @@ def chat(
             "-n",
             min=1,
             max=MAX_SAMPLES,
-            help="Answers per message (default: 2; once: 1; of -t or -k several: as many).",
+            help="Answers per message, of each model and system text, with the same seeds "
+            "(default: as many as -t or -k; else 2, or 1 of each of several; once: 1).",
         ),
     ] = None,
     temperature: Annotated[
@@ -250,14 +265,22 @@ def chat(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Repeat an answer (default: a fresh one per message).")
     ] = None,
-    system: Annotated[str | None, typer.Option(help="The system text.")] = None,
+    system: Annotated[
+        list[str] | None,
+        typer.Option(help="The system text; each of several is answered.", metavar="TEXT"),
+    ] = None,
     tools: Annotated[bool, typer.Option("--tools/--no-tools", help="Offer the calculator.")] = True,
     reuse_cache: Annotated[
         bool, typer.Option("--reuse-cache", help="Prefill only what is new in each turn.")
     ] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of the engine, on a CPU.")] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Of each model, on a CPU (default: all cores, shared by the models)."
+        ),
+    ] = None,
     assume: Annotated[
         list[str] | None,
         typer.Option(
@@ -297,10 +320,10 @@ def chat(
         return
     config: Config = context.obj
     config.check()
-    usual = _DEFAULTS.samples
+    usual = None
     if config.source(context, "samples") == "file":
         # For the screen: a script that says nothing wants one.
-        usual, samples = samples or usual, None
+        usual, samples = samples, None
     once = prompt is not None or as_json or not attended()
     settings = settings_of(
         model=model,
@@ -319,21 +342,23 @@ def chat(
         threads=threads,
         assume=assume,
         usual=1 if once else usual,
+        usual_server=config.source(context, "server") != "command line",
     )
     if once:
         from chat_tui.oneshot import answer_once
 
         if prompt is None and sys.stdin.isatty():
             raise typer.BadParameter("nothing to ask: give -p TEXT, or pipe the text in.")
-        raise typer.Exit(answer_once(prompt, settings, _waiting(settings), as_json=as_json))
+        raise typer.Exit(answer_once(prompt, settings, as_json=as_json))
     choose = resume == _CHOOSE
     session = None if choose else _saved(resume, continue_)
     if session is not None and config.source(context, "model") != "command line":
         settings = _as_before(settings, session)
-    from chat_tui.backends.either import EitherBackend
+    from chat_tui.backends.made import backend_for
 
-    backend = EitherBackend()
-    backend.send(settings.load())
+    load = next(iter(settings.loads().values()))
+    backend = backend_for(load)
+    backend.send(load)
 
     # Nothing that is imported and mounted becomes garbage; looking for some costs
     # some 45 of 430 ms of imports. The app enables it again.
@@ -369,41 +394,45 @@ def attended() -> bool:
 
 def settings_of(
     *,
-    model: str | None,
-    server: str | None,
+    model: list[str] | None,
+    server: list[str] | None,
     key_env: str,
     samples: int | None,
     temperature: str,
     top_k: str,
     max_tokens: int | None,
     seed: int | None,
-    system: str | None,
+    system: list[str] | None,
     tools: bool,
     reuse_cache: bool,
     device: str | None,
     dtype: str | None,
     threads: int | None,
     assume: list[str] | None,
-    usual: int = _DEFAULTS.samples,
+    usual: int | None = None,
+    usual_server: bool = False,
 ) -> Settings:
-    """What the options say. `usual` are the answers where nothing asks for others.
+    """What the options say. `usual` are the answers where nothing asks for others; `usual_server`
+    says that the server is not of this command line, but what there is otherwise.
 
     Raises:
-        typer.BadParameter: one of them says nothing that is known.
+        typer.BadParameter: one of them says nothing that is known, or too much.
     """
     temperatures = parsed("--temperature", commands.temperatures, temperature)
     top_ks = parsed("--top-k", commands.top_ks, top_k)
-    return Settings(
-        model=_DEFAULTS.model if server or not model else model,
-        server=server or None,
-        server_model=model or "" if server else "",
+    sources = _sources(model or [], server or [], usual=usual_server)
+    systems = tuple(dict.fromkeys(system or _DEFAULTS.systems))
+    usual = usual or (1 if len(sources) * len(systems) > 1 else _DEFAULTS.samples)
+    settings = Settings(
+        models=sources,
+        here=tuple(source for source in sources if source.server is None) or _DEFAULTS.here,
         key_env=key_env,
         samples=samples or max(len(temperatures), len(top_ks), usual),
         temperatures=temperatures,
         top_ks=top_ks,
         max_tokens=max_tokens,
         seed=seed,
-        system=system,
+        systems=systems,
         tools=tools,
         reuse_cache=reuse_cache,
         device=device,
@@ -411,14 +440,7 @@ def settings_of(
         threads=threads,
         assume=tuple(parsed("--assume", commands.assumption, text) for text in assume or ()),
     )
-
-
-def _waiting(settings: Settings) -> WaitingBackend:
-    """What answers a script; httpx is imported only where a server does."""
-    if settings.server is not None:
-        from chat_tui.backends.server import ServerBackend
-
-        return ServerBackend()
-    from chat_tui.backends.local import LocalBackend
-
-    return LocalBackend()
+    try:
+        return settings.checked()
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from None

@@ -9,13 +9,14 @@ slash is written with two.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from chat_tui.parts import Wanted, wanted
 from chat_tui.path_choices import paths
-from chat_tui.settings import MAX_SAMPLES, Settings
+from chat_tui.settings import MAX_SAMPLES, Own, OwnField, Settings, Setup, show_top_k
 
 
 class BadValueError(ValueError):
@@ -60,7 +61,7 @@ def _top_k(text: str) -> int | None:
     if text.lower() in ("all", "off", "none", "0"):
         return None
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) < 10**8:
-        raise BadValueError("takes a whole number from 1, or all; or one per answer: 1,20,all")
+        raise BadValueError("takes a whole number from 1, or all")
     return int(text)
 
 
@@ -94,6 +95,53 @@ def _system(text: str) -> str | None:
     return None if text.lower() == "default" else text
 
 
+def _systems(text: str) -> tuple[str | None, ...]:
+    return (_system(text),)
+
+
+def _models(text: str) -> tuple[str, ...]:
+    """One or more names, apart by spaces; a name with a space in it stands in quotes."""
+    if os.path.exists(os.path.expanduser(text)):
+        return (text,)
+    return tuple(quoted or plain for quoted, plain in re.findall(r'"([^"]+)"|(\S+)', text))
+
+
+def _own(text: str) -> Own:
+    number, _, rest = text.partition(" ")
+    name, _, argument = rest.strip().partition(" ")
+    name, argument = name.lower(), argument.strip()
+    if not number.isascii() or not number.isdigit() or int(number[:9]) == 0 or not name:
+        raise BadValueError(f"takes a pane and what it is to have: {_PANE}")
+    pane = int(number[:9]) - 1
+    if name == "default" and not argument:
+        return Own(pane, "")
+    if name not in _OWN or not argument:
+        raise BadValueError(f"takes {', '.join(_OWN)} and a value, or default: {_PANE}")
+    field, parse = _OWN[name]
+    try:
+        return Own(pane, field, parse(argument))
+    except BadValueError as error:
+        raise BadValueError(f"{number} {name} {error}") from None
+
+
+def _temperature(text: str) -> float:
+    try:
+        (temperature,) = temperatures(text)
+    except ValueError:
+        raise BadValueError("takes one number from 0 (greedy) to 10") from None
+    return temperature
+
+
+_PANE = "/pane 2 temp 1.1"
+_OWN: dict[str, tuple[OwnField, Callable[[str], object]]] = {
+    "temp": ("temperature", _temperature),
+    "topk": ("top_k", _top_k),
+    "model": ("model", str),
+    "system": ("system", _system),
+}
+"""What a pane may have of its own, as it is typed."""
+
+
 def _server(text: str) -> str | None:
     return None if text.lower() == "off" else text
 
@@ -111,6 +159,28 @@ def _text(text: str) -> str:
 
 def show_temperatures(values: Sequence[float]) -> str:
     return ",".join(f"{value:g}" for value in values)
+
+
+def show_panes(setups: Sequence[Setup]) -> str:
+    """What all panes have, then what each has for itself."""
+    told = [
+        (
+            str(setup.model),
+            "own system text" if setup.system is None else f"“{setup.system}”",
+            f"T {setup.temperature:g}",
+            show_top_k(setup.top_k),
+        )
+        for setup in setups
+    ]
+    same = [len(set(column)) == 1 for column in zip(*told, strict=True)]
+    common = " · ".join(part for part, alike in zip(told[0], same, strict=True) if alike)
+    if all(same):
+        return f"all have {common}"
+    each = [
+        f"{place} {' · '.join(part for part, alike in zip(parts, same, strict=True) if not alike)}"
+        for place, parts in enumerate(told, 1)
+    ]
+    return "\n".join([*each, *([f"all {common}"] if common else [])])
 
 
 def show_top_ks(values: Sequence[int | None]) -> str:
@@ -202,10 +272,19 @@ COMMANDS: tuple[Command, ...] = (
         "system",
         "TEXT|default",
         "system text from the next message on",
-        _system,
-        "system",
+        _systems,
+        "systems",
         ("default",),
-        show=lambda now: now.system or "the model's own",
+        show=lambda now: " · ".join(system or "the model's own" for system in now.systems),
+    ),
+    Command(
+        "pane",
+        "N FIELD VALUE",
+        "let one differ: temp, topk, system, model",
+        _own,
+        "own",
+        show=lambda now: show_panes(now.setups()),
+        optional=True,
     ),
     Command(
         "tools",
@@ -231,11 +310,11 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "model",
-        "NAME",
-        "load another model, keep the conversation",
-        _text,
-        "model",
-        show=lambda now: now.asked_for,
+        "NAME [NAME…]",
+        "other models, side by side; keep the conversation",
+        _models,
+        "models",
+        show=lambda now: " ".join(map(str, now.models)),
     ),
     Command(
         "server",

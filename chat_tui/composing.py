@@ -176,9 +176,10 @@ class Composing:
 
     def count(self) -> None:
         """Ask how many tokens there are in what nobody has counted yet."""
-        if self._chat.model != self._counted_by:
+        model = self._chat.lane.model
+        if model != self._counted_by:
             self._counts.clear()
-            self._asked, self._counted_by = None, self._chat.model
+            self._asked, self._counted_by = None, model
         fresh = [
             text
             for text in self._carried

@@ -118,6 +118,11 @@ class Conversation:
         known = () if prompt.anew else self.tokens[self.preface_tokens :]
         return (*prompt.preface, *known, *prompt.ids)
 
+    def prompt_length(self, prompt: Prompt) -> int:
+        """How many tokens that list has."""
+        known = 0 if prompt.anew else len(self.tokens) - self.preface_tokens
+        return len(prompt.preface) + known + len(prompt.ids)
+
     def _grows(self, model: Model) -> bool:
         """Whether the next prompt has to begin with the list so far."""
         head = self.head
@@ -209,6 +214,8 @@ def _private(path: str, flags: int) -> int:
 def as_sample(answer: Answer) -> dict[str, object]:
     """An answer with all that is needed to make it again, as JSON values."""
     return {
+        "model": answer.model.name,
+        "system": answer.prompt.system,
         "text": answer.text,
         "tokens": answer.tokens,
         "mask": answer.mask,

@@ -38,8 +38,9 @@ def to_json(session: Session) -> str:
     """The document; ends with a newline."""
     tree = session.conversation.tree
     head = session.conversation.head
-    models = list(dict.fromkeys(answer.model for answer in tree.answers.values()))
-    prompts = list(dict.fromkeys(answer.prompt for answer in tree.answers.values()))
+    answers = [answer for turn in tree.turns.values() for answer in turn.answers]
+    models = list(dict.fromkeys(answer.model for answer in answers))
+    prompts = list(dict.fromkeys(answer.prompt for answer in answers))
     model_places = {model: place for place, model in enumerate(models)}
     prompt_places = {prompt: place for place, prompt in enumerate(prompts)}
     document = {

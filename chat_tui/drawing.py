@@ -38,14 +38,15 @@ def grow(effect: effects.Effect, panes: Sequence[Pane]) -> None:
     match effect:
         case effects.Fed(row, text, forced):
             panes[row].feed(text, forced)
-        case effects.Prefilled(done, total):
-            for pane in panes:
-                if not pane.finished:
-                    pane.set_note(f"prefill {done:,} of {total:,}" if done < total else "")
+        case effects.Prefilled(rows, done, total):
+            for row in rows:
+                panes[row].set_note(f"prefill {done:,} of {total:,}" if done < total else "")
         case effects.Called(row, number, call):
             panes[row].set_call(number, call)
-        case effects.RowEnded(row, reason, text):
+        case effects.RowEnded(row, reason, text, problem):
             panes[row].finish(reason, text)
+            if problem:
+                panes[row].set_note(problem)
 
 
 class Stage:

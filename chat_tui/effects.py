@@ -31,8 +31,9 @@ class Extended:
 
 @dataclass(frozen=True)
 class Prefilled:
-    """So many of the prompt's tokens were run."""
+    """So many tokens of the prompt before these rows were run."""
 
+    rows: tuple[int, ...]
     done: int
     total: int
 
@@ -53,11 +54,13 @@ class Called:
 
 @dataclass(frozen=True)
 class RowEnded:
-    """`reason` is None where the engine failed before the row's end."""
+    """`reason` is None where the model failed before the row's end; `problem` then says why, where
+    there is nothing else to show."""
 
     row: int
     reason: FinishReason | None
     text: str
+    problem: str = ""
 
 
 @dataclass(frozen=True)

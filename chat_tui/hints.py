@@ -9,7 +9,7 @@ from __future__ import annotations
 from chat_tui.chat import Chat
 from chat_tui.commands import show_temperatures, show_top_ks
 from chat_tui.keys import Keys
-from chat_tui.settings import show_top_k
+from chat_tui.settings import Settings, show_top_k
 
 
 def hints(
@@ -20,16 +20,9 @@ def hints(
     `editing` says what the prompt holds, where that is no new message; `carried` what the message
     carries beside what is typed.
     """
-    settings = chat.settings
-    samples = "1 answer" if settings.samples == 1 else f"{settings.samples} answers"
-    alone = settings.top_ks[0]
-    top_k = f"top-k {show_top_ks(settings.top_ks)}" if settings.top_ks[1:] else show_top_k(alone)
-    title = f"{samples} · T {show_temperatures(settings.temperatures)} · {top_k}"
-    if settings.seed is not None:
-        title += f" · seed {settings.seed}"
+    title, turn = _title(chat.settings), chat.turn
     if carried:
         title = f"{carried} · {title}"
-    turn = chat.turn
     send, stop = keys.first("prompt.send"), keys.first("chat.stop")
     if chat.hangs:
         return title, [f"{stop} ends the engine, which does not answer"]
@@ -47,3 +40,26 @@ def hints(
         stops = [f"{stop} stops"] if chat.running else []
         return title, [f"{send} continues with answer {focused + 1}", *again, picks, *stops]
     return title, [f"{stop} stops", f"{send} queues"]
+
+
+def _title(settings: Settings) -> str:
+    setups = settings.setups()
+    temperatures = tuple(dict.fromkeys(setup.temperature for setup in setups))
+    top_ks = tuple(dict.fromkeys(setup.top_k for setup in setups))
+    parts = [
+        _count(len(setups), "answer"),
+        _several(len(settings.sources), "model"),
+        _several(len({setup.system for setup in setups}), "system text"),
+        f"T {show_temperatures(temperatures)}",
+        f"top-k {show_top_ks(top_ks)}" if top_ks[1:] else show_top_k(top_ks[0]),
+        f"seed {settings.seed}" if settings.seed is not None else "",
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _several(number: int, what: str) -> str:
+    return _count(number, what) if number > 1 else ""

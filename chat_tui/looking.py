@@ -160,9 +160,10 @@ class Looking:
         """Have the model read a text that has no scores."""
         source = message.subject.source
         assert isinstance(source, _Source)
-        model, answer = self._chat.model, source.answer
+        answer = source.answer
         ask = None
-        if model is not None and not model.speaks_with(answer.model):
+        there = self._chat.phase == "ready"
+        if there and self._chat.lanes.of(answer.model) is None:
             message.screen.scored(message.place, _OTHER_MODEL.format(answer.model.name))
         elif not source.message and answer.reason is None:
             message.screen.scored(message.place, _GROWS)
@@ -176,9 +177,9 @@ class Looking:
         before = Conversation(self._tree, self._tree.parent(turn))
         prompt = before.prompt_tokens(answer.prompt)
         if source.message:
-            return self._chat.score(prompt, len(prompt) - len(answer.prompt.ids))
+            return self._chat.score(answer.model, prompt, len(prompt) - len(answer.prompt.ids))
         whole = [*prompt, *answer.tokens]
-        return self._chat.score(whole, len(prompt), answer.temperature, answer.top_k)
+        return self._chat.score(answer.model, whole, len(prompt), answer.temperature, answer.top_k)
 
     def scores_came(self, effect: ScoresCame) -> None:
         """They are kept with what was scored, whoever still looks at it."""

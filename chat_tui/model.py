@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from engine.messages import ModelInfo
 
@@ -79,3 +82,30 @@ def _fingerprint(path: Path) -> tuple[int, str]:
     except OSError:
         return 0, ""
     return total, digest.hexdigest()
+
+
+def short_names(models: Iterable[Model]) -> dict[Model, str]:
+    """As short as tells them apart: the last part of a name or path; where that is not enough, with
+    where the model runs, or all of its path."""
+    names = {model: _short(model.name) for model in models}
+    for longer in (_located, _whole):
+        counts = Counter(names.values())
+        names = {
+            model: name if counts[name] == 1 else longer(model) for model, name in names.items()
+        }
+    return names
+
+
+def _short(name: str) -> str:
+    return name.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".gguf") or name
+
+
+def _located(model: Model) -> str:
+    if "://" in model.path:
+        return f"{_short(model.name)}@{urlsplit(model.path).netloc}"
+    folder = Path(model.name).parent.name
+    return f"{folder}/{_short(model.name)}" if folder else _short(model.name)
+
+
+def _whole(model: Model) -> str:
+    return f"{model.name} {model.dtype} {model.device}".strip()

@@ -2,8 +2,9 @@
 document.
 
 Nothing but the answer goes to stdout; progress and errors go to stderr. With one sample the text is
-written as it grows; with several, each follows under a header when all are done. Control characters
-of the model's text are made visible, and a tool call is written `[12*7 → 84]`.
+written as it grows; with several, those to one prompt follow under headers when all of them are
+done. Control characters of the model's text are made visible, and a tool call is written
+`[12*7 → 84]`. The form of what is written is in `oneshot_output.py`.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import FrameType
 
 from chat_tui.backends.base import WaitingBackend
+from chat_tui.backends.made import backend_for
 from chat_tui.download_progress import DownloadProgress
-from chat_tui.rendering.sanitise import sanitise
-from chat_tui.settings import Settings
+from chat_tui.oneshot_output import Result, Sample, Writer, document, write_texts
+from chat_tui.settings import Settings, Setup, Source, by_prompt
 from engine.messages import (
-    NO_ID,
     Ask,
     Cancel,
     Died,
     Event,
     Failed,
     Finished,
-    FinishReason,
+    Load,
     Loading,
     Overflowed,
     Ready,
@@ -38,81 +39,169 @@ from engine.messages import (
     Started,
     Stats,
     Stepped,
-    ToolCall,
-    per_row,
 )
+from engine.seeds import fresh_seed
 
 INTERRUPTED = 130
 
 
-@dataclass
-class _Sample:
-    text: str = ""
-    tokens: list[int] = field(default_factory=list)
-    mask: list[int] = field(default_factory=list)
-    calls: list[ToolCall] = field(default_factory=list)
-    reason: FinishReason | None = None
-
-    def add(self, event: Stepped, row: int) -> None:
-        token, mask = event.tokens[row], event.masks[row]
-        if token is not None and mask is not None:
-            self.tokens.append(token)
-            self.mask.append(mask)
-            self.text += event.texts[row]
-
-    def set_call(self, index: int, call: ToolCall) -> None:
-        self.calls[index:] = [call]
-
-    def shown(self) -> str:
-        """The text as far as it is settled, tool calls written as chips."""
-        out, at = "", 0
-        for call in self.calls:
-            if call.start == call.end:
-                continue  # it looked like a call and was none
-            out += self.text[at : call.start]
-            if not call.done and self.reason is None:
-                return out
-            result = "?" if call.result is None else call.result
-            after = self.text[call.end : call.end + 1]
-            out += f"[{call.expression.strip()} → {result}]" + (" " if after.isalnum() else "")
-            at = call.end
-        # A lone `<` may become the beginning of a call.
-        tail = self.text[at:]
-        return out + (tail.rstrip("<") if self.reason is None else tail)
-
-
 def answer_once(
-    prompt: str | None, settings: Settings, backend: WaitingBackend, *, as_json: bool
+    prompt: str | None,
+    settings: Settings,
+    *,
+    as_json: bool,
+    make: Callable[[Load], WaitingBackend] = backend_for,
 ) -> int:
-    """Ask, write the answer, return the exit code. `prompt` None takes all of stdin; with a prompt,
-    what is piped in follows it."""
+    """Ask, write the answers, return the exit code. `prompt` None takes all of stdin; with a
+    prompt, what is piped in follows it.
+
+    Several models are asked one after the other, each with the whole machine. One that fails costs
+    the others nothing: theirs are written, and the exit code is 1.
+    """
     stdin = _Stdin(needed=not prompt)
+    setups = settings.setups()
+    if settings.seed is None and len(by_prompt(setups)) > 1:
+        settings = settings.changed("seed", fresh_seed())
+    once = _Once(prompt, stdin, settings, as_json, make)
     try:
-        backend.send(settings.load())  # the model loads while the text comes in
-        events = _events(backend)
-        if prompt:
-            settings = _when_ready(events, settings)
-        text = "\n\n".join(part for part in (prompt, stdin.text()) if part)
-        if not text.strip():
-            print("chat-tui: nothing to ask: the text is empty; give -p TEXT.", file=sys.stderr)
-            return 2
-        if not prompt:
-            settings = _when_ready(events, settings)
-        return _answer(text, settings, backend, events, as_json)
-    except _Problem as problem:
-        print(f"chat-tui: {problem}", file=sys.stderr)
-        return 1
+        for source in settings.sources:
+            once.ask(source)
+            if once.interrupted:
+                break
+        if as_json and once.results:
+            print(json.dumps(document(once.results)))
+    except _NothingAskedError:
+        print("chat-tui: nothing to ask: the text is empty; give -p TEXT.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    finally:
-        backend.close()
+    return INTERRUPTED if once.interrupted else int(once.failed)
 
 
 class _Problem(Exception):
     """One line for stderr."""
+
+
+class _NothingAskedError(Exception):
+    """There is no text."""
+
+
+class _Once:
+    """One text for all models; what came of it."""
+
+    def __init__(
+        self,
+        prompt: str | None,
+        stdin: _Stdin,
+        settings: Settings,
+        as_json: bool,
+        make: Callable[[Load], WaitingBackend],
+    ) -> None:
+        self._prompt, self._stdin, self._settings = prompt, stdin, settings
+        self._as_json, self._make = as_json, make
+        self._setups = settings.setups()
+        self.results: list[Result] = []
+        self.interrupted = self.failed = False
+
+    def ask(self, source: Source) -> None:
+        """Load one model, ask it under each system text, and let it go."""
+        settings = self._settings
+        load = replace(settings.loads()[source], threads=settings.threads, beside=False)
+        backend = self._make(load)
+        try:
+            backend.send(load)  # the model loads while the text comes in
+            events = _events(backend)
+            name = self._when_ready(events, source) if self._prompt else ""
+            text = self._text()
+            name = name or self._when_ready(events, source)
+            for (asked, _), places in by_prompt(self._setups).items():
+                if asked == source and not self.interrupted:
+                    setups = [self._setups[place] for place in places]
+                    result = self._answer(text, name, setups, backend, events)
+                    self.results.append(result)
+                    if not self._as_json and len(self._setups) > 1:
+                        write_texts(self.results, self._setups)
+        except _Problem as problem:
+            several = len(settings.sources) > 1
+            line = f"{source.label}: {problem}" if several else f"{problem}"
+            print(f"chat-tui: {line}", file=sys.stderr)
+            self.failed = True
+        finally:
+            backend.close()
+
+    def _text(self) -> str:
+        text = "\n\n".join(part for part in (self._prompt, self._stdin.text()) if part)
+        if not text.strip():
+            raise _NothingAskedError
+        return text
+
+    def _when_ready(self, events: Iterator[Event], source: Source) -> str:
+        """Wait for the model; its name, which a server knows better."""
+        progress = DownloadProgress()
+        for event in events:
+            if isinstance(event, Loading):
+                progress.show(event.what, event.done, event.total)
+            elif isinstance(event, Ready):
+                progress.close()
+                return source.name if source.server is None else event.info.name
+        raise AssertionError("events end with an exception alone")
+
+    def _answer(
+        self,
+        text: str,
+        name: str,
+        setups: Sequence[Setup],
+        backend: WaitingBackend,
+        events: Iterator[Event],
+    ) -> Result:
+        settings = self._settings
+        backend.send(
+            Ask(
+                len(self.results),
+                text,
+                system=setups[0].system,
+                tools=settings.tools,
+                samples=len(setups),
+                params=settings.params(setups),
+            )
+        )
+        samples = [Sample() for _ in setups]
+        writer = None if self._as_json or len(self._setups) > 1 else Writer()
+        started: Started | None = None
+        stats: Stats | None = None
+        cancel = Cancel(len(self.results))
+        with _Interrupts(lambda: backend.send(cancel)) as interrupts:
+            for event in _ending(events, writer):
+                if isinstance(event, Started):
+                    started = event
+                elif isinstance(event, Overflowed):
+                    raise _Problem(
+                        f"The text has {event.prompt_tokens} tokens and the model holds"
+                        f" {event.limit}: shorten it."
+                    )
+                elif isinstance(event, Stepped):
+                    for row, sample in enumerate(samples):
+                        sample.add(event, row)
+                    for row, index, call in event.calls:
+                        samples[row].set_call(index, call)
+                elif isinstance(event, RowFinished):
+                    samples[event.row].text += event.text
+                    samples[event.row].reason = event.reason
+                elif isinstance(event, Finished):
+                    stats = event.stats
+                if writer:
+                    writer.write(samples[0].shown())
+                if stats:
+                    break
+        self.interrupted = bool(interrupts.count)
+        assert started is not None, "an ask that finishes has started"
+        assert stats is not None
+        if writer:
+            writer.end()
+        return Result(name, setups, started, samples, stats)
 
 
 def _events(backend: WaitingBackend) -> Iterator[Event]:
@@ -126,78 +215,7 @@ def _events(backend: WaitingBackend) -> Iterator[Event]:
             yield event
 
 
-def _when_ready(events: Iterator[Event], settings: Settings) -> Settings:
-    """Wait for the model; a server has its own name for it."""
-    progress = DownloadProgress()
-    for event in events:
-        if isinstance(event, Loading):
-            progress.show(event.what, event.done, event.total)
-        elif isinstance(event, Ready):
-            progress.close()
-            return (
-                settings if settings.server is None else settings.changed("model", event.info.name)
-            )
-    raise AssertionError("events end with an exception alone")
-
-
-def _answer(
-    text: str, settings: Settings, backend: WaitingBackend, events: Iterator[Event], as_json: bool
-) -> int:
-    backend.send(
-        Ask(
-            0,
-            text,
-            system=settings.system,
-            tools=settings.tools,
-            samples=settings.samples,
-            params=settings.params(),
-        )
-    )
-    samples = [_Sample() for _ in range(settings.samples)]
-    writer = None if as_json or settings.samples > 1 else _Writer()
-    started: Started | None = None
-    stats: Stats | None = None
-    with _Interrupts(lambda: backend.send(Cancel(0))) as interrupts:
-        for event in _ending(events, writer):
-            if isinstance(event, Started):
-                started = event
-            elif isinstance(event, Overflowed):
-                raise _Problem(
-                    f"The text has {event.prompt_tokens} tokens and the model holds"
-                    f" {event.limit}: shorten it."
-                )
-            elif isinstance(event, Stepped):
-                for row, sample in enumerate(samples):
-                    sample.add(event, row)
-                for row, index, call in event.calls:
-                    samples[row].set_call(index, call)
-            elif isinstance(event, RowFinished):
-                samples[event.row].text += event.text
-                samples[event.row].reason = event.reason
-            elif isinstance(event, Finished):
-                stats = event.stats
-            if writer:
-                writer.write(samples[0].shown())
-            if stats:
-                break
-    assert started is not None, "an ask that finishes has started"
-    assert stats is not None
-    if as_json:
-        print(json.dumps(_document(settings, started, samples, stats)))
-    elif writer:
-        writer.end()
-    else:
-        for index, sample in enumerate(samples):
-            temperature = started.temperatures[index]
-            print(
-                f"--- {index + 1}/{len(samples)}  temperature {temperature:g}  "
-                f"seed {started.seed + index}  {sample.reason}"
-            )
-            print(sanitise(sample.shown()))
-    return INTERRUPTED if interrupts.count else 0
-
-
-def _ending(events: Iterator[Event], writer: _Writer | None) -> Iterator[Event]:
+def _ending(events: Iterator[Event], writer: Writer | None) -> Iterator[Event]:
     """`events`; where they end in a problem, what came before it is written to its last letter."""
     try:
         yield from events
@@ -229,70 +247,6 @@ class _Interrupts:
         if self.count > 1:
             raise KeyboardInterrupt
         self._stop()
-
-
-def _document(
-    settings: Settings, started: Started, samples: list[_Sample], stats: Stats
-) -> dict[str, object]:
-    return {
-        "model": settings.asked_for,
-        "prompt_tokens": len(started.prompt_tokens) or stats.prompt_tokens,
-        "samples": [
-            {
-                "index": index,
-                "text": sample.text,
-                # A server may not say which tokens they are.
-                "tokens": None if NO_ID in sample.tokens else sample.tokens,
-                "mask": None if NO_ID in sample.tokens else sample.mask,
-                "finish_reason": sample.reason,
-                "tool_calls": [
-                    {"expression": call.expression, "result": call.result}
-                    for call in sample.calls
-                    if call.start != call.end
-                ],
-                "seed": started.seed + index,
-                "temperature": started.temperatures[index],
-                "top_k": top_k,
-            }
-            for index, (sample, top_k) in enumerate(
-                zip(samples, per_row(settings.top_ks, len(samples)), strict=True)
-            )
-        ],
-        "stats": {
-            "ttft_s": stats.ttft_s,
-            "prefill_s": stats.prefill_s,
-            "decode_s": stats.decode_s,
-            "tokens_per_s": stats.tokens_per_s,
-            "backend": stats.backend,
-        },
-    }
-
-
-class _Writer:
-    """Writes one growing text to stdout, each character once."""
-
-    HELD_BACK = 2
-    """Characters at the end whose harmless form can still depend on what follows: a carriage
-    return, a joiner."""
-
-    def __init__(self) -> None:
-        self._text = ""
-        self._written = 0
-
-    def write(self, text: str) -> None:
-        self._text = text
-        self._out(sanitise(text[: -self.HELD_BACK]))
-
-    def end(self) -> None:
-        self._out(sanitise(self._text))
-        if not self._text.endswith("\n"):
-            sys.stdout.write("\n")
-        sys.stdout.flush()
-
-    def _out(self, text: str) -> None:
-        sys.stdout.write(text[self._written :])
-        sys.stdout.flush()
-        self._written = max(self._written, len(text))
 
 
 class _Stdin:

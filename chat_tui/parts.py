@@ -69,7 +69,7 @@ def taken(answer: Answer, number: int | None, want: Wanted) -> Taken:
     count = f"{len(answer.tokens):,} token ids"
     if want.kind == "tokens":
         return Taken(f"the {count} of {name}", json.dumps(answer.tokens))
-    sample = {"model": answer.model.name, **as_sample(answer)}
+    sample = as_sample(answer)
     return Taken(f"{name} with its {count}", json.dumps(sample, ensure_ascii=False))
 
 

@@ -90,7 +90,7 @@ class RateApp(LookedApp):
         self.recorder.watch(session)  # before the rating takes out of it what was not judged
         self.chat = Chat(backend, settings, load_sent=load_sent, clock=clock)
         self.rating = Rating(self.chat, prompts, session, blind=blind, clock=clock)
-        self._backend, self._file = backend, file
+        self._file = file
         self._told: tuple[str, str] = ("", "info")
         self._unsaved = ""
         self._ticks = 0
@@ -141,10 +141,8 @@ class RateApp(LookedApp):
         self._timer = self.set_timer(1 / DRAINS_PER_SECOND[self.chat.pace], self._tick)
 
     def drain(self) -> None:
-        """Take what the backend has to say, and draw it."""
-        events = self._backend.drain()
-        for event in events:
-            self.rating.take(event)
+        """Take what the models have to say, and draw it."""
+        events = self.rating.drain()
         self._draw()
         self.recorder.tick(self.rating)
         self._unsaved = self.recorder.trouble() or self._unsaved
@@ -184,7 +182,7 @@ class RateApp(LookedApp):
             return
         labels = turn.labels if turn is not None and not rating.blind else []
         self.grid.start(
-            self.chat.settings.samples if turn is None else turn.samples,
+            len(self.chat.settings.setups()) if turn is None else turn.samples,
             [labels[row] for row in rating.order] if labels else (),
             figures=not rating.blind,
         )
@@ -320,7 +318,7 @@ def run(
 ) -> int:
     """Rate until the user leaves; returns the exit code.
 
-    `settings.load()` has been sent to `backend` already; it is closed at the end.
+    The load of the first model has been sent to `backend` already; all are closed at the end.
     """
     install()
     app = RateApp(
@@ -340,7 +338,7 @@ def run(
         app.run()
     finally:
         app.close()
-        backend.close()
+        app.chat.close()
     if trouble := app.recorder.trouble():
         print(f"chat-tui: {trouble}", file=sys.stderr)
         return app.return_code or 1

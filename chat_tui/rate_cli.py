@@ -75,7 +75,7 @@ def rate(
     if options["max_tokens"] is None:
         options["max_tokens"] = MAX_TOKENS
     settings = settings_of(**_also_before(context, options))
-    if settings.samples < 2:
+    if len(settings.setups()) < 2:
         raise typer.BadParameter("there is nothing to choose from one answer: -n 2, or more.")
     prompts = read_prompts(file)
     if not attended():
@@ -87,10 +87,11 @@ def rate(
     look = settled(look_of(context.parent))
     session = _session(file, again)
 
-    from chat_tui.backends.either import EitherBackend
+    from chat_tui.backends.made import backend_for
 
-    backend = EitherBackend()
-    backend.send(settings.load())
+    load = next(iter(settings.loads().values()))
+    backend = backend_for(load)
+    backend.send(load)
     gc.disable()  # until the first frame is there, as in the chat
     from chat_tui.rate_app import run
 

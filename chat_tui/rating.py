@@ -1,7 +1,7 @@
 """Rating a file's prompts, one after the other, without a screen.
 
     rating = Rating(chat, prompts, session)
-    rating.take(event)                    # what the backend says
+    rating.drain()                        # what the models say
     rating.pick(0), rating.say("tie")     # of the prompt that is shown; then the next one is
     rating.undo()
     rating.effects()                      # what has to be drawn
@@ -96,7 +96,7 @@ class Rating:
         self.passed: set[int] = set()
         self.last: Last | None = None
         self._clock, self._today = clock, today
-        self._system = chat.settings.system
+        self._systems = chat.settings.systems
         seed = chat.settings.seed
         self._seed = random.randrange(2**32) if seed is None else seed
         _prune(self._tree)
@@ -179,11 +179,14 @@ class Rating:
 
     # What the backend says.
 
-    def take(self, event: Event) -> None:
-        self.chat.take(event)
-        self._hear()
-        self._check()
-        self._fill()
+    def drain(self) -> list[Event]:
+        """Take all that has come."""
+        events = self.chat.drain()
+        if events:
+            self._hear()
+            self._check()
+            self._fill()
+        return events
 
     def effects(self) -> list[Effect | Turned]:
         """What has to be drawn since the last call. What is drawn as a whole needs no news of how
@@ -252,7 +255,10 @@ class Rating:
         if turn is not None and self._can_judge():
             if column >= len(turn.rows):
                 return self._tell(f"There are {turn.samples} answers, no {column + 1}.", "warning")
-            self._judge("pick", turn.rows[self.order[column]])
+            row = self.order[column]
+            if not turn.can_pick(row):
+                return self._tell("There is nothing in this answer to be picked.", "info")
+            self._judge("pick", turn.rows[row])
         return None
 
     def say(self, verdict: Verdict) -> None:
@@ -344,7 +350,11 @@ class Rating:
         turn.picked = picked.id if picked is not None else None
         turn.judgement = Judgement(
             verdict,
-            tuple(shown.rows[row].id for row in self._order(self.place, len(shown.rows))),
+            tuple(
+                shown.rows[row].id
+                for row in self._order(self.place, len(shown.rows))
+                if shown.rows[row].id in self._tree.answers
+            ),
             self.blind,
             self._today(),
             round(seconds, 2),
@@ -369,8 +379,7 @@ class Rating:
         if self._paces:
             self._paces.pop()
         if place not in self._turns:
-            before = Conversation(self._tree, self._tree.parent(turn))
-            self._turns[place] = RunningTurn.again(before, turn)
+            self._turns[place] = RunningTurn.again(turn)
 
     def _pack(self) -> None:
         """Scores take a hundred times the room of the text, and what was judged before has long
@@ -418,7 +427,8 @@ class Rating:
         prompt = self.prompts[place]
         self._asked, self._reason = place, ""
         self._put_off.discard(place)
-        self.chat.change("system", self._system if prompt.system is None else prompt.system)
+        own = (prompt.system,)
+        self.chat.change("systems", self._systems if prompt.system is None else own)
         self.chat.open(Conversation(self._tree, self._head(place)))
         self.chat.send(prompt.text)
         self._hear()

@@ -86,7 +86,7 @@ def measure(settings: Settings, *, quick: bool = False, tell: Tell = lambda line
         "rate": 0,
         "asks": 1 if quick else 2,
         "max_tokens": 48 if quick else 128,
-        "model": settings.model,
+        "model": settings.models[0].name,
         "device": settings.device,
         "dtype": settings.dtype,
         "threads": settings.threads,
@@ -151,7 +151,7 @@ def engine_alone(asked: dict[str, Any]) -> list[float]:
     backend = LocalBackend()
     rates: list[float] = []
     try:
-        backend.send(settings.load())
+        backend.send(*settings.loads().values())
         while len(rates) < config.asks:
             backend.wait(1.0)
             for event in backend.drain():
@@ -170,7 +170,7 @@ def engine_alone(asked: dict[str, Any]) -> list[float]:
                             QUESTION,
                             tools=settings.tools,
                             samples=settings.samples,
-                            params=settings.params(),
+                            params=settings.params(settings.setups()),
                         )
                     )
     finally:
@@ -193,7 +193,7 @@ def run_probe(config: dict[str, Any]) -> Observed:
 
 def start_times(settings: Settings, repeats: int) -> Start:
     """Medians of the real command's start; the model is in the cache, or is fetched first."""
-    options = ["--model", settings.model]
+    options = ["--model", settings.models[0].name]
     for name, value in (("--device", settings.device), ("--dtype", settings.dtype)):
         options += [name, value] if value else []
     help_s, first_frame_s, ready_s = [], [], []

@@ -26,7 +26,7 @@ from itertools import cycle, islice
 
 from chat_tui.app import ChatApp
 from chat_tui.backends.base import Backend
-from chat_tui.settings import Settings
+from chat_tui.settings import Settings, Source
 from engine.bench.report import percentile
 from engine.messages import (
     Ask,
@@ -80,7 +80,7 @@ class Config:
     def settings(self) -> Settings:
         """The same question, the same seed, the same answers: with a screen and without."""
         return Settings(
-            model=self.model,
+            models=(Source(self.model),),
             samples=self.panes,
             max_tokens=self.max_tokens,
             seed=1,
@@ -275,9 +275,10 @@ class ProbedApp(ChatApp):
             await self._ask()
             while (turn := self.chat.turn) is not None and not turn.over:
                 await asyncio.sleep(0.05)
-            if turn is None or turn.stats is None:
+            stats = turn.parts[0].stats if turn is not None else None
+            if stats is None:
                 raise RuntimeError("the engine did not answer")
-            rates.append(turn.stats.tokens_per_s)
+            rates.append(stats.tokens_per_s)
             self.act(self.chat.new)
         figures = {**stretch.end(), "tokens_per_s": percentile(rates, 0.5)}
         self.tell("end", rates=rates, **figures)

@@ -18,9 +18,11 @@ are what the store, the export and the screens refer to.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from chat_tui.model import GIVEN, Model
@@ -289,7 +291,7 @@ class Turn:
         id: its number in the tree.
         parent: the number of the answer that it follows; None at the root.
         user: what the user said.
-        answers: in the order in which they were begun.
+        answers: in the order of their numbers.
         picked: the number of the answer that was chosen last; None before, and after an undo.
         asked_at: seconds since 1970.
         judgement: what was said of the answers, where they were rated.
@@ -396,10 +398,20 @@ class Tree:
         top_k: int | None = None,
     ) -> Answer:
         """An answer of `turn` that is about to grow."""
-        self._last_answer += 1
-        answer = Answer(self._last_answer, turn.id, prompt, model, seed, temperature, top_k)
-        self._hold(turn, answer)
+        number = self.next_answer()
+        answer = Answer(number, turn.id, prompt, model, seed, temperature, top_k)
+        self.hold(turn, answer)
         return answer
+
+    def next_answer(self) -> int:
+        """A number for an answer that may become part of the tree later."""
+        self._last_answer += 1
+        return self._last_answer
+
+    def hold(self, turn: Turn, answer: Answer) -> None:
+        """Make an answer one of `turn`'s, which stand in the order of their numbers."""
+        insort(turn.answers, answer, key=attrgetter("id"))
+        self.answers[answer.id] = answer
 
     def put(self, turn: Turn) -> None:
         """A turn that was kept elsewhere, with its answers and all numbers as they are."""
@@ -408,11 +420,7 @@ class Tree:
         answers, turn.answers = turn.answers, []
         for answer in answers:
             self._last_answer = max(self._last_answer, answer.id)
-            self._hold(turn, answer)
-
-    def _hold(self, turn: Turn, answer: Answer) -> None:
-        turn.answers.append(answer)
-        self.answers[answer.id] = answer
+            self.hold(turn, answer)
 
     def remove_answer(self, answer: Answer) -> None:
         """Forget an answer to which nothing was ever generated. Its number is not used again."""

@@ -35,8 +35,9 @@ from engine.messages import (
 from engine.pipelined import PipelinedDecoder
 from engine.reuse import Retained
 from engine.rows import Emitted, RowState
-from engine.sampling import Sampler, fresh_seed
+from engine.sampling import Sampler
 from engine.scoring import measured, read
+from engine.seeds import fresh_seed
 from engine.tools import NoTools
 
 PREFILL_CHUNK = 512

@@ -14,6 +14,7 @@ from torch import Tensor
 from engine.chat_format import ChatFormat, NanochatFormat, PlainFormat
 from engine.errors import EngineError, ModelFileError
 from engine.loading import catalog
+from engine.loading.footprint import footprint
 from engine.loading.hub import best_gguf
 from engine.memory import require_memory
 from engine.messages import ModelInfo
@@ -56,6 +57,7 @@ def load_model(
     dtype: str | None = None,
     assume: Mapping[str, object] | None = None,
     progress: Progress | None = None,
+    beside: bool = False,
 ) -> LoadedModel:
     """Load `name`, whatever `--model` takes: a catalogue name, a GGUF file, a folder with
     config.json and safetensors, a nanochat checkpoint or its name, a repository on the hub.
@@ -66,6 +68,7 @@ def load_model(
             they are where a kernel takes them.
         assume: settles what a checkpoint does not say, such as {"softcap": 20.0}.
         progress: told of downloads.
+        beside: other models stay in memory: refuse this one where they leave too little for it.
 
     Raises:
         EngineError: with one line that says which file, what is wrong and what to do.
@@ -73,6 +76,8 @@ def load_model(
     where = _device(device)
     how = None if dtype is None else dtype_named(dtype)
     path = locate(name, progress)
+    if beside:
+        require_memory(name, footprint(path), where)
     if is_gguf(path):
         _refuse(assume, path)
         return _load_gguf(name, path, where, how)

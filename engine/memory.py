@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
+import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -38,7 +40,7 @@ def free_memory(device: torch.device) -> int | None:
         return int(torch.cuda.mem_get_info(device)[0])
     if device.type != "cpu":
         return None
-    found = [_meminfo("MemAvailable"), _container_free()]
+    found = [_meminfo("MemAvailable") or _macos_free(), _container_free()]
     known = [size for size in found if size is not None]
     return min(known) if known else None
 
@@ -98,6 +100,22 @@ def _meminfo(key: str) -> int | None:
     except (OSError, ValueError, IndexError):
         pass
     return None
+
+
+def _macos_free() -> int | None:
+    """What is free, or was not touched for a while."""
+    try:
+        done = subprocess.run(["/usr/bin/vm_stat"], capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return vm_stat_free(done.stdout)
+
+
+def vm_stat_free(text: str) -> int | None:
+    """Bytes, from what macOS's `vm_stat` prints; None where it is something else."""
+    page = re.search(r"page size of (\d+) bytes", text)
+    pages = re.findall(r"^Pages (?:free|inactive):\s+(\d+)\.", text, re.MULTILINE)
+    return int(page[1]) * sum(map(int, pages)) if page and len(pages) == 2 else None
 
 
 _CGROUP = Path("/sys/fs/cgroup")

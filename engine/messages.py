@@ -13,7 +13,7 @@ whole list that was prefilled; over a conversation it only grows by appended tok
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeVar
 
 FinishReason = Literal["stop", "length", "context", "cancelled"]
@@ -113,6 +113,9 @@ class Load:
 
     With `server` it is a model that runs there (`name` empty: the first that it lists), and
     `key_env` the environment variable that holds the key: the key itself is in no message.
+
+    `beside` says that other models stay loaded in other processes: it is refused where they leave
+    too little memory for it and its answers.
     """
 
     name: str
@@ -122,6 +125,13 @@ class Load:
     assume: dict[str, object] = field(default_factory=dict)
     server: str | None = None
     key_env: str = DEFAULT_KEY_ENV
+    beside: bool = False
+
+    def same_model(self, other: Load) -> bool:
+        """Whether the one is there once the other has been loaded."""
+        return replace(self, threads=None, beside=False) == replace(
+            other, threads=None, beside=False
+        )
 
 
 class Ask(NamedTuple):
@@ -355,10 +365,12 @@ class Overflowed(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A load (`ask` None) or an ask failed; `message` is one line."""
+    """A load (`ask` None) or an ask failed; `message` is one line. `kept` says of a load that the
+    model that was there before still is."""
 
     ask: int | None
     message: str
+    kept: bool = False
 
 
 class Died(NamedTuple):

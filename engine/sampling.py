@@ -15,17 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.messages import SamplingParams, per_row
-
-
-def fresh_seed() -> int:
-    """A seed that nobody chose, small enough to be read aloud and typed again."""
-    return random.SystemRandom().randrange(1, 1_000_000_000)
-
-
-def row_seed(seed: int, row: int) -> int:
-    """What row `row` of an ask with `seed` is seeded from: asking for one sample with this seed
-    gives the same answer again."""
-    return seed + row
+from engine.seeds import row_seed
 
 
 def generators(seed: int, num_samples: int) -> list[random.Random]:

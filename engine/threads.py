@@ -32,6 +32,12 @@ def settle(threads: int | None = None) -> None:
     torch.set_num_threads(threads or cores())
 
 
+def share(engines: int) -> int:
+    """Threads for each of several engines that compute at the same time: together no more than
+    there are cores, for one that waits for a core makes all of its engine's threads wait."""
+    return max(1, cores() // engines)
+
+
 def wait_policy() -> str:
     """How this process's threads wait, in words."""
     policy = os.environ.get("OMP_WAIT_POLICY")

@@ -74,6 +74,7 @@ class Worker:
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._engine: Engine | None = None
+        self._held: Load | None = None  # how the engine's model was asked for
 
     def serve(self, requests: BinaryIO) -> None:
         threading.Thread(target=self._read, args=(requests,), daemon=True).start()
@@ -131,13 +132,18 @@ class Worker:
             os._exit(0)
 
     def _failed(self, request: Load | Ask | Score, message: str) -> None:
-        self._send(Failed(None if isinstance(request, Load) else request.ask, message))
-        if isinstance(request, Load) and self._engine is not None:
-            self._send(Ready(self._engine.info))  # the model that was there still is
+        if isinstance(request, Load):
+            self._send(Failed(None, message, kept=self._engine is not None))
+        else:
+            self._send(Failed(request.ask, message))
 
     def _load(self, request: Load) -> None:
         from engine.loading import catalog
 
+        if self._engine is not None and self._held is not None and request.same_model(self._held):
+            threads.settle(request.threads)
+            self._send(Ready(self._engine.info))
+            return
         catalog.resolve(request.name, lambda *progress: self._send(Loading(*progress)))
         self._send(Loading("Starting torch"))
         threads.settle(request.threads)
@@ -149,7 +155,11 @@ class Worker:
 
         def load() -> LoadedModel:
             return load_model(
-                request.name, device=request.device, dtype=request.dtype, assume=request.assume
+                request.name,
+                device=request.device,
+                dtype=request.dtype,
+                assume=request.assume,
+                beside=request.beside,
             )
 
         try:
@@ -159,7 +169,7 @@ class Worker:
                 raise
             self._engine = None  # it may fit where the old one stands
             loaded = load()
-        self._engine = Engine(loaded)
+        self._engine, self._held = Engine(loaded), request
         _warm_up(self._engine)
         self._send(Ready(self._engine.info))
 
@@ -194,7 +204,7 @@ class Worker:
             return
         from engine.generate import Cancellation
         from engine.prompt import build_prompt
-        from engine.sampling import fresh_seed
+        from engine.seeds import fresh_seed
 
         loaded, params = self._engine.loaded, request.params
         context = loaded.model.shape.context

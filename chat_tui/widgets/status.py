@@ -41,40 +41,49 @@ class Figures:
 
 
 def figures(chat: Chat) -> Figures:
-    """What `chat` has to show now; the last turn's figures stay until the next one has its own."""
-    info = chat.info
-    turn = chat.turn or chat.last
-    state: str = chat.phase
-    activity = ""
-    if chat.phase == "loading":
-        activity = "loading"
-    elif chat.phase == "absent":
-        activity = "engine stopped" if chat.stopped else "no model"
-    elif chat.turn is not None and chat.running:
-        state = "running"
-        done, total = chat.turn.prefilled
-        if not chat.turn.started:
-            activity = "starting"
-        elif chat.turn.first_at is None:
-            activity = f"prefill {done:,}/{total:,}" if total else "prefill"
-    rates = turn.rates() if turn is not None else None
+    """What `chat` has to show now, of the model whose answer is in focus; the last turn's figures
+    stay until the next one has its own."""
+    turn, part, info = chat.turn or chat.last, chat.part, chat.info
+    answer = chat.current
+    stats = part.stats if part is not None else None
+    rates = part.rates() if part is not None else None
     return Figures(
-        state=state,
-        activity=activity,
-        model=info.title if info is not None else chat.settings.asked_for,
+        state="running" if chat.phase == "ready" and chat.running else chat.phase,
+        activity=_activity(chat),
+        model=" + ".join(chat.lanes.name(lane) for lane in chat.lanes),
         backend=" · ".join(filter(None, (info.backend, info.device, info.dtype))) if info else "",
         note=info.backend_note if info is not None else "",
         used=chat.context_used,
         limit=info.context if info is not None else 0,
-        preface=turn.preface_tokens if turn is not None else 0,
+        preface=len(answer.prompt.preface) if answer is not None else 0,
         seed=turn.seed if turn is not None else chat.settings.seed,
-        ttft=turn.ttft() if turn is not None else None,
-        reused=turn.stats.reused_tokens if turn is not None and turn.stats is not None else 0,
+        ttft=turn.ttft(part) if turn is not None and part is not None else None,
+        reused=stats.reused_tokens if stats is not None else 0,
         rate=rates[0] if rates else None,
-        rates=rates[1] if rates else None,
+        rates=turn.rate() if turn is not None else None,
         rows=turn.samples if turn is not None else 0,
-        saved=turn.stats.saved_s if turn is not None and turn.stats is not None else None,
+        saved=stats.saved_s if stats is not None else None,
     )
+
+
+def _activity(chat: Chat) -> str:
+    """What keeps the answers waiting; of which model, where there are several."""
+    several = len(chat.lanes) > 1
+    for lane in chat.lanes:
+        if lane.phase == "loading" and not lane.waits:
+            return f"loading {chat.lanes.name(lane)}" if several else "loading"
+    for lane in chat.lanes:
+        if lane.phase == "absent" and several:
+            return f"{chat.lanes.name(lane)} stopped"
+        if lane.phase == "absent":
+            return "engine stopped" if lane.stopped else "no model"
+    part = chat.part
+    if part is None or not chat.running or part.over or part.first_at is not None:
+        return ""
+    done, total = part.prefilled
+    if not part.started:
+        return "starting"
+    return f"prefill {done:,}/{total:,}" if total else "prefill"
 
 
 def seconds(value: float) -> str:

@@ -23,7 +23,7 @@ class Welcome(Widget):
     }
     """
 
-    info: reactive[ModelInfo | None] = reactive(None)
+    infos: reactive[tuple[ModelInfo, ...]] = reactive(())
     samples: reactive[int] = reactive(1)
 
     def render(self) -> Content:
@@ -34,8 +34,8 @@ class Welcome(Widget):
             Content(""),
             *self._keys(),
         ]
-        if self.info is not None:
-            lines += [Content(""), *self._about(self.info)]
+        if self.infos:
+            lines += [Content(""), *(line for info in self.infos for line in self._about(info))]
         return Content("\n").join(lines)
 
     def _keys(self) -> list[Content]:

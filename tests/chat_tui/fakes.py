@@ -83,6 +83,7 @@ class FakeBackend:
         self.closed = False
         self._events: deque[Event] = deque()
         self._info = ModelInfo(**{**INFO.__dict__, "context": context})
+        self._about: int | None = None
         self._counts: list[int] = []
         self._open: set[int] = set()
 
@@ -107,7 +108,13 @@ class FakeBackend:
 
     @property
     def ask(self) -> Ask:
-        return self.asks[-1]
+        """What is spoken about: the last ask, unless `about` named another."""
+        return next((ask for ask in self.asks if ask.ask == self._about), self.asks[-1])
+
+    def about(self, ask: Ask) -> FakeBackend:
+        """Speak about this ask from now on."""
+        self._about = ask.ask
+        return self
 
     @property
     def loads(self) -> list[Load]:

@@ -1,28 +1,58 @@
-"""A chat under a test's control, without a screen: a fake backend and all effects so far."""
+"""A chat under a test's control, without a screen: fake backends and all effects so far."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
+from chat_tui.backends.base import WaitingBackend
 from chat_tui.chat import Chat
 from chat_tui.effects import Effect, Told
 from chat_tui.settings import Settings
+from engine.messages import Load
 from tests.chat_tui.fakes import FakeBackend
 
 
+def converse(chat: Chat, backend: WaitingBackend, *messages: str, timeout: float = 60) -> None:
+    """Ask a real backend one after the other; each answer is picked, for there is one."""
+
+    def until_it_is(done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + timeout
+        while not done() and time.monotonic() < deadline:
+            backend.wait(0.1)
+            chat.drain()
+        assert done()
+
+    until_it_is(lambda: chat.phase == "ready")
+    for message in messages:
+        chat.send(message)
+        until_it_is(lambda: not chat.running)
+
+
 class Talk:
-    """A chat with a fake backend and everything that it wanted to have drawn."""
+    """A chat with a fake backend for each model, and everything that it wanted to have drawn.
+
+    `backend` is that of the first model; `backends` are all that were made, in their order.
+    """
 
     def __init__(self, settings: Settings | None = None, *, ready: bool = True) -> None:
         self.backend = FakeBackend()
+        self.backends = [self.backend]
         self.now = 0.0
-        self.chat = Chat(self.backend, settings or Settings(), clock=lambda: self.now)
+        self.chat = Chat(
+            self.backend, settings or Settings(), make=self._make, clock=lambda: self.now
+        )
         self.effects: list[Effect] = []
         if ready:
             self.backend.ready()
             self.drain()
 
+    def _make(self, load: Load) -> FakeBackend:
+        self.backends.append(FakeBackend())
+        return self.backends[-1]
+
     def drain(self) -> None:
-        for event in self.backend.drain():
-            self.chat.take(event)
+        self.chat.drain()
         self.effects += self.chat.effects()
 
     def ask(self, text: str, *answers: str, pick: int | None = None) -> None:

@@ -361,8 +361,8 @@ async def test_settings_reach_the_next_ask() -> None:
         await run.send("Hi")
         ask = run.backend.ask
         assert (ask.samples, ask.system, ask.tools) == (3, "Be brief.", False)
-        assert ask.params.temperatures == (0.2, 1.0)
-        assert (ask.params.top_ks, ask.params.seed) == ((None,), 7)
+        assert ask.params.temperatures == (0.2, 1.0, 0.2)
+        assert (ask.params.top_ks, ask.params.seed) == ((None, None, None), 7)
 
 
 async def test_the_cache_is_reused_on_command_and_the_status_line_says_how_much() -> None:
@@ -381,7 +381,7 @@ async def test_the_cache_is_reused_on_command_and_the_status_line_says_how_much(
 async def test_another_model_is_loaded_by_name() -> None:
     async with running() as run:
         await run.send("/model other")
-        assert [load.name for load in run.backend.loads] == [Settings().model, "other"]
+        assert [load.name for load in run.backend.loads] == ["smollm2", "other"]
 
 
 async def test_a_model_that_does_not_load_leaves_the_old_one_running() -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from chat_tui.backends.base import WaitingBackend
-from chat_tui.backends.either import EitherBackend
 from chat_tui.backends.local import LocalBackend
 from chat_tui.backends.server import ServerBackend
 from engine.messages import (
@@ -30,7 +29,6 @@ from engine.messages import (
     Started,
     Stepped,
 )
-from tests.chat_tui.fakes import FakeBackend
 from tests.chat_tui.sse_server import MODELS, Script, SseServer, talk
 from tests.chat_tui.token_server import VLLM, Tokenising
 from tests.events import of, until
@@ -180,37 +178,3 @@ def test_closing_while_an_answer_grows_is_final_too(side: Side, backend: Waiting
     assert not backend.drain()
     backend.send(side.good)
     until(backend, Ready)
-
-
-# Turning from one to the other.
-
-
-def test_each_load_says_where_answers_come_from() -> None:
-    here, there = FakeBackend(), FakeBackend()
-    either = EitherBackend(lambda: here, lambda: there)
-    either.send(Load("m"))
-    here.ready()
-    either.send(Ask(1, "Hello?"))
-    either.send(Load("", server="http://x"))
-    either.send(Cancel(1))
-    assert [type(request) for request in here.requests] == [Load, Ask, Cancel]
-    assert [type(request) for request in there.requests] == [Load]
-
-
-def test_the_one_that_was_left_is_closed_when_its_answer_has_ended() -> None:
-    here, there = FakeBackend(), FakeBackend()
-    either = EitherBackend(lambda: here, lambda: there)
-    either.send(Load("m"))
-    here.ready()
-    either.send(Ask(1, "Hello?"))
-    here.start()
-    either.send(Load("", server="http://x"))
-    there.ready("theirs")
-    names = [event.info.name for event in of(Ready, either.drain())]
-    assert names == ["theirs"], "the other one is no longer asked"
-    assert not here.closed
-    here.finish()
-    assert of(Finished, either.drain())
-    assert here.closed
-    either.close()
-    assert there.closed

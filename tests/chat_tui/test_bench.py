@@ -19,7 +19,7 @@ from rich.console import Console
 
 from chat_tui import bench_tables, screen_bench
 from chat_tui.screen_probe import Config, Lateness, ScriptedBackend
-from chat_tui.settings import Settings
+from chat_tui.settings import Settings, Source
 from engine.bench.report import (
     Check,
     Decode,
@@ -310,7 +310,7 @@ class TestProbe:
         config = Config(descriptor=-1, panes=3, model="smollm2", max_tokens=9, threads=2)
         settings = config.settings()
         assert settings == Settings(
-            model="smollm2", samples=3, max_tokens=9, seed=1, tools=False, threads=2
+            models=(Source("smollm2"),), samples=3, max_tokens=9, seed=1, tools=False, threads=2
         )
         assert Config(**json.loads(config.to_json())) == config
 

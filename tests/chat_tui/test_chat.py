@@ -104,7 +104,7 @@ def test_more_answers_grow_beside_the_old_ones_under_the_same_prompt(talk: Talk)
 
 
 def test_more_answers_keep_the_system_text_that_the_turn_was_asked_with(talk: Talk) -> None:
-    talk.chat.change("system", "Be brief.")
+    talk.chat.change("systems", ("Be brief.",))
     talk.chat.more(1)
     assert talk.backend.ask.system is None
 
@@ -274,7 +274,7 @@ def test_an_edited_answer_is_continued_from(talk: Talk) -> None:
 
 
 def test_another_models_answer_is_forked_as_text_and_not_by_its_ids(talk: Talk) -> None:
-    talk.chat.change("model", "other")
+    talk.chat.change("models", ("other",))
     talk.backend.ready("Other-1B")
     talk.drain()
     source = talk.chat.conversation.tree.answers[2]
@@ -285,7 +285,7 @@ def test_another_models_answer_is_forked_as_text_and_not_by_its_ids(talk: Talk) 
 
 
 def test_two_models_answers_stand_side_by_side_in_one_turn(talk: Talk) -> None:
-    talk.chat.change("model", "other")
+    talk.chat.change("models", ("other",))
     talk.backend.ready("Other-1B")
     talk.drain()
     talk.chat.more(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from chat_tui.commands import (
     interpret,
     usage_hint,
 )
-from chat_tui.settings import Settings
+from chat_tui.settings import Own, Settings
 
 
 @pytest.mark.parametrize(
@@ -35,12 +34,18 @@ from chat_tui.settings import Settings
         ("/topk 1,20 all", (1, 20, None)),
         ("/seed 42", 42),
         ("/seed random", None),
-        ("/system You are terse.", "You are terse."),
-        ("/system line one\nline two", "line one\nline two"),
-        ("/system default", None),
+        ("/system You are terse.", ("You are terse.",)),
+        ("/system line one\nline two", ("line one\nline two",)),
+        ("/system default", (None,)),
         ("/tools off", False),
         ("/TOOLS On", True),
-        ("/model ./my model.gguf", "./my model.gguf"),
+        ("/model ./a.gguf", ("./a.gguf",)),
+        ('/model "./my model.gguf" b@http://gpu:8000', ("./my model.gguf", "b@http://gpu:8000")),
+        ("/pane 2 temp 1.1", Own(1, "temperature", 1.1)),
+        ("/pane 1 topk all", Own(0, "top_k", None)),
+        ("/pane 3 model b", Own(2, "model", "b")),
+        ("/pane 1 system Be brief.", Own(0, "system", "Be brief.")),
+        ("/pane 2 default", Own(1, "")),
     ],
 )
 def test_a_value_is_understood(line: str, value: object) -> None:
@@ -67,6 +72,11 @@ def test_a_value_is_understood(line: str, value: object) -> None:
         "/topk 1,-1",
         "/topk -3",
         "/seed -1",
+        "/pane two temp 1",
+        "/pane 2",
+        "/pane 2 temp",
+        "/pane 2 temp 1,2",
+        "/pane 2 heat 1",
         "/seed 9223372036854775808",
         "/tools maybe",
         "/new now",
@@ -100,10 +110,9 @@ def test_a_command_without_its_argument_asks_for_the_value() -> None:
 
 
 def test_every_setting_in_the_table_exists_and_can_be_shown() -> None:
-    fields = {field.name for field in dataclasses.fields(Settings)}
     for command in COMMANDS:
         if command.setting:
-            assert command.setting in fields
+            assert hasattr(Settings(), command.setting)
             assert command.show is not None
             assert command.show(Settings())
 
@@ -136,7 +145,7 @@ def test_values_complete_behind_a_name() -> None:
 def test_the_current_value_is_shown_while_the_new_one_is_typed() -> None:
     assert "now 2" in usage_hint("/samples ", Settings())
     assert "now a long system text with…" in usage_hint(
-        "/system ", Settings(system="a long system text without end\nand more")
+        "/system ", Settings(systems=("a long system text without end\nand more",))
     )
     assert usage_hint("/samples", Settings()) == ""
 

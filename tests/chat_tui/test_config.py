@@ -47,7 +47,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings of what is asked once, instead of an answer."""
     settings: list[Settings] = []
 
-    def answer(prompt: str, asked: Settings, backend: object, *, as_json: bool) -> int:
+    def answer(prompt: str, asked: Settings, *, as_json: bool) -> int:
         settings.append(asked)
         return 0
 
@@ -64,7 +64,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     assert run(monkeypatch, "-p", "hi", "--max-tokens", "33") == 0
     (settings,) = asked
     assert (settings.max_tokens, settings.seed, settings.top_ks) == (33, 2, (5, 6))
-    assert settings.system == "Be brief."
+    assert settings.systems == ("Be brief.",)
 
 
 def test_samples_of_the_file_are_for_the_screen_and_not_for_scripts(

@@ -305,19 +305,19 @@ def test_a_failed_ask_gives_the_text_back_and_needs_no_new_engine(talk: Talk) ->
 def test_a_model_that_cannot_be_loaded_leaves_the_last_one_for_the_next_message(
     talk: Talk,
 ) -> None:
-    talk.chat.change("model", "nonsense")
+    talk.chat.change("models", ("nonsense",))
     talk.chat.send("Hi")
     talk.backend.say(Failed(None, "There is no model nonsense."))
     talk.drain()
     assert talk.seen(Returned) == [Returned("Hi")]
-    assert talk.chat.settings.model == Settings().model
+    assert talk.chat.settings.models == Settings().models
     talk.chat.send("Hi")
-    assert [load.name for load in talk.backend.loads][1:] == ["nonsense", Settings().model]
+    assert [load.name for load in talk.backend.loads][1:] == ["nonsense", "smollm2"]
 
 
 def test_another_model_gets_the_conversation_as_text(talk: Talk) -> None:
     talk.ask("Hi", "one", "two", pick=0)
-    talk.chat.change("model", "other")
+    talk.chat.change("models", ("other",))
     talk.backend.ready("Other-1B")
     talk.drain()
     talk.chat.send("More")
@@ -351,13 +351,15 @@ def test_the_figures_count_from_the_second_token(talk: Talk) -> None:
     talk.now = 0.5
     talk.backend.step("a", "b")
     talk.drain()
-    assert talk.chat.turn.ttft() == 0.5
-    assert talk.chat.turn.rates() is None
+    assert talk.chat.part is not None
+    assert talk.chat.turn.ttft(talk.chat.part) == 0.5
+    assert talk.chat.turn.rate() is None
     talk.now = 2.5
     for _ in range(20):
         talk.backend.step("a", "b")
     talk.drain()
-    assert talk.chat.turn.rates() == (10.0, 20.0)
+    assert talk.chat.part.rates() == (10.0, 20.0)
+    assert talk.chat.turn.rate() == 20.0
     assert talk.chat.context_used == len(prompt_of((), "Hi")) + 21
 
 

@@ -11,7 +11,7 @@ import pytest
 from chat_tui.backends.server import ServerBackend
 from chat_tui.chat import Chat
 from chat_tui.effects import Noted
-from chat_tui.settings import Settings
+from chat_tui.settings import Settings, Source
 from engine.messages import (
     NO_ID,
     Ask,
@@ -31,6 +31,7 @@ from engine.messages import (
     Stepped,
 )
 from tests.chat_tui.sse_server import Asked, SseServer, Wire
+from tests.chat_tui.talking import converse
 from tests.chat_tui.token_server import (
     ASSISTANT,
     END,
@@ -126,18 +127,10 @@ def test_a_conversation_over_a_server_is_one_growing_list(
     server: SseServer, tokenising: Tokenising
 ) -> None:
     backend = ServerBackend()
-    chat = Chat(backend, replace(Settings(), server=server.url, samples=1, tools=False))
+    chat = Chat(backend, Settings(models=(Source("", server.url),), samples=1, tools=False))
 
-    def settle() -> None:
-        for event in until(backend, Finished, Failed):
-            chat.take(event)
-
-    for event in until(backend, Ready):
-        chat.take(event)
-    for text in ("Hi?", "And?", "Then?"):
-        chat.send(text)
-        settle()
-    backend.close()
+    converse(chat, backend, "Hi?", "And?", "Then?")
+    chat.close()
     first, second, third = tokenising.prompts
     assert second[: len(first)] == first
     assert third[: len(second)] == second
@@ -301,14 +294,9 @@ def test_examples_before_one_message_do_not_change_the_list(
     server: SseServer, tokenising: Tokenising
 ) -> None:
     backend = ServerBackend()
-    chat = Chat(backend, replace(Settings(), server=server.url, samples=1))
-    for event in until(backend, Ready):
-        chat.take(event)
-    for text in ("Hi?", SUM, "Thanks."):
-        chat.send(text)
-        for event in until(backend, Finished, Failed):
-            chat.take(event)
-    backend.close()
+    chat = Chat(backend, Settings(models=(Source("", server.url),), samples=1))
+    converse(chat, backend, "Hi?", SUM, "Thanks.")
+    chat.close()
     assert not [effect for effect in chat.effects() if isinstance(effect, Noted)]
     before, taught, after = tokenising.prompts
     line = ord("\n")

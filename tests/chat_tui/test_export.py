@@ -31,7 +31,7 @@ HOSTILE = '<script>alert(1)</script> & "quoted" \x1b[31m\''
 def talk() -> Talk:
     """A pick of two; a continued one that was picked; a turn without a pick."""
     talk = Talk()
-    talk.chat.change("system", "Be brief.")
+    talk.chat.change("systems", ("Be brief.",))
     talk.ask("What is red? ∂", "The rose", "A fox", pick=1)
     talk.chat.send("And blue?")
     talk.drain()
@@ -126,7 +126,8 @@ def test_the_prompts_ids_are_those_that_were_prefilled(talk: Talk) -> None:
     _, second = lines(talk, "dpo")
     talk.chat.undo()
     assert talk.chat.turn is not None
-    assert second["prompt_tokens"] == list(talk.chat.turn.prompt_tokens)
+    prompt = talk.chat.turn.rows[0].prompt
+    assert second["prompt_tokens"] == list(talk.chat.conversation.prompt_tokens(prompt))
 
 
 def test_a_pick_that_was_taken_back_is_no_preference(talk: Talk) -> None:

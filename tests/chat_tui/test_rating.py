@@ -55,8 +55,7 @@ class Sitting:
         return self.now
 
     def drain(self) -> None:
-        for event in self.backend.drain():
-            self.rating.take(event)
+        self.rating.drain()
         self.effects += self.rating.effects()
 
     def answer(self, *texts: str) -> None:
@@ -425,7 +424,7 @@ def test_a_prompt_comes_with_its_messages_and_its_system_text(tmp_path: Path) ->
     ]
     path.write_text(json.dumps({"prompt": said}) + '\n{"prompt": "Blue?"}\n')
     prompts = read_prompts(path)
-    sitting = Sitting(prompts, settings=Settings(samples=2, system="Be kind."))
+    sitting = Sitting(prompts, settings=Settings(samples=2, systems=("Be kind.",)))
     sitting.answer("a", "b")
     first, second = sitting.backend.asks
     assert [(e.user, e.tokens, e.text) for e in first.history] == [("Hi", None, "Hello!")]

@@ -10,7 +10,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import httpx
 import pytest
@@ -18,7 +17,7 @@ import pytest
 from chat_tui.backends.server import ServerBackend
 from chat_tui.chat import Chat
 from chat_tui.effects import Noted
-from chat_tui.settings import Settings
+from chat_tui.settings import Settings, Source
 from engine.messages import (
     NO_ID,
     Ask,
@@ -36,6 +35,7 @@ from engine.messages import (
     Stepped,
     ToolCall,
 )
+from tests.chat_tui.talking import converse
 from tests.events import of, texts, until
 
 SERVERS = os.environ.get("CHAT_TUI_TEST_SERVERS", "").split()
@@ -198,13 +198,9 @@ def test_a_conversation_with_the_calculator_is_one_growing_list(
     served: tuple[ServerBackend, ModelInfo],
 ) -> None:
     backend = exact(served)
-    settings = replace(Settings(), server=served[1].path, samples=1, max_tokens=24)
-    chat = Chat(backend, settings, load_sent=True)
-    chat.take(Ready(served[1]))
-    for text in ("Hello!", "What is 12*7?", "Thank you."):
-        chat.send(text)
-        for event in until(backend, Finished, Failed, timeout=300):
-            chat.take(event)
+    settings = Settings(models=(Source("", served[1].path),), samples=1, max_tokens=24)
+    chat = Chat(backend, settings)
+    converse(chat, backend, "Hello!", "What is 12*7?", "Thank you.", timeout=300)
     assert not [effect for effect in chat.effects() if isinstance(effect, Noted)]
     assert NO_ID not in chat.conversation.tokens
     assert len(chat.conversation.turns) == 3

@@ -18,7 +18,7 @@ import pytest
 from chat_tui.app import ChatApp
 from chat_tui.backends.server import ServerBackend
 from chat_tui.backends.stream import Limits
-from chat_tui.settings import Settings
+from chat_tui.settings import Settings, Source
 from engine.messages import (
     NO_ID,
     Ask,
@@ -626,8 +626,8 @@ async def test_the_key_is_in_no_file_in_no_log_and_on_no_screen(
 
     with SseServer(script) as server:
         backend = ServerBackend()
-        settings = Settings(server=server.url, key_env="MY_KEY")
-        backend.send(settings.load())
+        settings = Settings(models=(Source("", server.url),), key_env="MY_KEY")
+        backend.send(*settings.loads().values())
         app = ChatApp(settings, backend, state=tmp_path, keep=tmp_path / "kept.db")
         async with app.run_test(size=(100, 30)) as pilot:
 

@@ -9,6 +9,8 @@ import torch
 
 from engine import memory
 from engine.errors import EngineError
+from engine.load import load_model
+from engine.loading.footprint import ANSWERS, footprint
 from engine.loading.torch_file import read_tensors
 
 CPU = torch.device("cpu")
@@ -37,6 +39,36 @@ def test_without_a_limit_the_machine_counts(container: Path) -> None:
     assert total is None or total > 1_000_000_000
 
 
+def test_what_is_free_on_macos_is_read_off_vm_stat() -> None:
+    printed = (
+        "Mach Virtual Memory Statistics: (page size of 16384 bytes)\n"
+        "Pages free:                               10000.\n"
+        "Pages active:                            250000.\n"
+        "Pages inactive:                           30000.\n"
+        "Pages speculative:                         2000.\n"
+    )
+    assert memory.vm_stat_free(printed) == 40_000 * 16_384
+    assert memory.vm_stat_free("vm_stat: not there") is None
+
+
+def test_a_model_beside_others_is_refused_where_they_leave_too_little(
+    container: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "model.gguf"
+    with model.open("wb") as file:
+        file.write(b"GGUF")
+        file.truncate(100_000_000)
+    with pytest.raises(EngineError, match="it needs about 668 MB and 500 MB are free"):
+        load_model(str(model), device="cpu", beside=True)
+
+
+def test_the_size_of_a_model_is_that_of_its_weights(tmp_path: Path) -> None:
+    for name in ("a.safetensors", "b.safetensors", "model_000001.pt", "config.json"):
+        (tmp_path / name).write_bytes(bytes(1000))
+    assert footprint(tmp_path) == 2000 + ANSWERS
+    assert footprint(tmp_path / "model_000001.pt") == 1000 + ANSWERS
+
+
 def test_what_does_not_fit_is_said_in_one_line(container: Path) -> None:
     memory.require_memory("model.gguf", 400_000_000, CPU)
     with pytest.raises(EngineError) as caught:
@@ -46,6 +78,7 @@ def test_what_does_not_fit_is_said_in_one_line(container: Path) -> None:
 
 def test_where_nothing_is_known_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_meminfo", lambda key: None)
+    monkeypatch.setattr(memory, "_macos_free", lambda: None)
     monkeypatch.setattr(memory, "_container_free", lambda: None)
     memory.require_memory("model.gguf", 1 << 60, CPU)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from engine.messages import SamplingParams, per_row
-from engine.sampling import Sampler, row_seed
+from engine.sampling import Sampler
+from engine.seeds import row_seed
 
 
 def draw(params: SamplingParams, logits: torch.Tensor, rows: list[int], steps: int, seed: int = 7):

@@ -1,0 +1,440 @@
+"""Several models, system texts and settings side by side in one turn, without a screen."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from chat_tui.effects import Began, Fed, Noted, Overflow, Prefilled, Returned, RowEnded, ScoresCame
+from chat_tui.settings import Own, Settings, Source
+from engine.messages import Cancel, Died, Event, Failed, Overflowed, Scored
+from tests.chat_tui.fakes import FakeBackend, encode
+from tests.chat_tui.talking import Talk
+
+A, B = Source("a"), Source("b")
+
+
+def talk_of(settings: Settings) -> Talk:
+    """A talk in which all models are there, by the names that they were asked for."""
+    talk = Talk(settings, ready=False)
+    for _ in settings.sources:
+        for backend in talk.backends:
+            if backend.loads and talk.chat.phase == "loading":
+                backend.ready(backend.loads[-1].name)
+                talk.drain()
+    assert talk.chat.phase == "ready"
+    return talk
+
+
+@pytest.fixture
+def talk() -> Talk:
+    """Two models, one answer each."""
+    return talk_of(Settings(models=(A, B), samples=1))
+
+
+def both(talk: Talk) -> tuple[FakeBackend, FakeBackend]:
+    first, second = talk.backends
+    return first, second
+
+
+def notes(talk: Talk) -> list[str]:
+    return [note.text for note in talk.seen(Noted) if isinstance(note, Noted)]
+
+
+def test_each_model_is_asked_once_for_its_own_answers() -> None:
+    talk = talk_of(Settings(models=(A, B), samples=2, temperatures=(0.2, 1.2), seed=7))
+    talk.chat.send("Hi")
+    first, second = both(talk)
+    assert len(first.asks) == len(second.asks) == 1
+    assert first.ask.params == second.ask.params
+    assert (first.ask.samples, first.ask.params.seed) == (2, 7)
+    assert first.ask.ask != second.ask.ask
+
+
+def test_the_same_seed_is_drawn_for_all_models(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    seeds = {backend.ask.params.seed for backend in talk.backends}
+    assert len(seeds) == 1
+    assert None not in seeds
+
+
+def test_answers_stand_in_the_order_of_the_models_whoever_begins(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    first, second = both(talk)
+    second.start()
+    second.step("two")
+    talk.drain()
+    (began,) = talk.seen(Began)
+    assert isinstance(began, Began)
+    assert began.turn.labels == ["a", "b"]
+    assert talk.seen(Fed) == [Fed(1, "two", False)]
+    first.start()
+    first.step("one")
+    talk.drain()
+    assert talk.shown == ["one", "two"]
+    turn = talk.chat.conversation.tree.turns[1]
+    assert [(answer.model.name, answer.text) for answer in turn.answers] == [
+        ("a", "one"),
+        ("b", "two"),
+    ]
+    assert {effect.rows for effect in talk.seen(Prefilled)} == {(0,), (1,)}
+
+
+def answered(talk: Talk, text: str, first: str, second: str) -> None:
+    talk.chat.send(text)
+    talk.backends[0].answer(first)
+    talk.backends[1].answer(second)
+    talk.drain()
+
+
+def test_the_conversation_goes_on_with_all_models_each_in_its_own_ids(talk: Talk) -> None:
+    answered(talk, "Hi", "one", "two")
+    talk.chat.pick(1)
+    answered(talk, "More", "three", "four")
+    (told_a,), (told_b,) = (backend.ask.history for backend in talk.backends)
+    assert (told_a.tokens, told_a.text) == (None, "two")
+    assert told_b.tokens == tuple(talk.chat.conversation.path[0].answer.tokens)
+    talk.chat.pick(0)
+    assert talk.kept == ["Hi", "two", "More", "three"]
+    assert talk.chat.conversation.tokens[-2] == talk.chat.conversation.path[1].answer.tokens[-1]
+    answered(talk, "Third", "five", "six")
+    talk.chat.pick(1)
+    history = [exchange.tokens for exchange in talk.backends[1].ask.history]
+    assert history[0] is not None
+    assert history[1] is None
+    assert not talk.seen(Noted)
+    conversation = talk.chat.conversation
+    assert len(conversation.tokens) == len(conversation.mask)
+    assert sum(conversation.mask) == 2, "what b wrote, in the list that b was shown"
+
+
+def test_picking_one_models_answer_early_stops_the_others(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    first, second = both(talk)
+    first.start()
+    first.step("a")
+    talk.drain()
+    talk.chat.pick(1)
+    assert talk.told == "Answer 2 has not begun yet."
+    talk.chat.pick(0)
+    assert second.requests[-1] == Cancel(second.ask.ask)
+    assert not any(isinstance(request, Cancel) for request in first.requests)
+    second.start()
+    second.finish("cancelled")
+    first.finish()
+    talk.drain()
+    assert talk.kept == ["Hi", "a"]
+
+
+def test_stopping_stops_all_of_them(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    talk.chat.stop()
+    for backend in talk.backends:
+        assert backend.requests[-1] == Cancel(backend.ask.ask)
+        backend.start()
+        backend.finish("cancelled")
+        talk.drain()
+    assert talk.seen(Returned) == [Returned("Hi")]
+    assert talk.chat.conversation.tree.turns == {}
+
+
+def test_a_model_that_dies_costs_its_own_answers_alone(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    first, second = both(talk)
+    for backend in talk.backends:
+        backend.start()
+        backend.step("x")
+    second.say(Died("The engine was killed."))
+    first.step("y")
+    talk.drain()
+    assert notes(talk) == ["b: The engine was killed."]
+    assert talk.seen(RowEnded) == [RowEnded(1, None, "")]
+    talk.chat.send("And?")
+    first.finish()
+    talk.drain()
+    assert talk.kept == ["Hi", "xy"]
+    # The next message waits for the one that died, and then goes to both.
+    assert len(second.loads) == 2
+    assert len(first.asks) == 1
+    second.ready("b")
+    talk.drain()
+    assert [backend.ask.text for backend in talk.backends] == ["And?", "And?"]
+
+
+def test_what_a_model_that_fails_has_not_begun_leaves_no_trace(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    first, second = both(talk)
+    second.say(Failed(second.ask.ask, "Out of memory."))
+    talk.drain()
+    assert notes(talk) == ["b: Out of memory."]
+    first.start()
+    talk.drain()
+    assert talk.seen(RowEnded) == [RowEnded(1, None, "", "Out of memory.")]
+    talk.chat.focused = 1
+    assert talk.chat.current is None
+    first.step("x")
+    first.finish()
+    talk.drain()
+    talk.chat.pick(1)
+    assert talk.told == "Answer 2 came to nothing."
+    talk.chat.send("And?")  # goes on with the one that there is
+    assert talk.kept == ["Hi", "x"]
+    assert len(talk.chat.conversation.tree.turns[1].answers) == 1
+
+
+def test_when_every_model_fails_the_message_comes_back(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    for backend in talk.backends:
+        backend.say(Failed(backend.ask.ask, "Out of memory."))
+        talk.drain()
+    assert talk.seen(Returned) == [Returned("Hi")]
+    assert notes(talk) == ["a: Out of memory.", "b: Out of memory."]
+    assert talk.chat.turn is None
+
+
+def test_a_prompt_that_fits_one_model_alone_is_answered_by_it(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    first, second = both(talk)
+    second.say(Overflowed(second.ask.ask, 2300, 2048, (1900, 20)))
+    talk.drain()
+    first.answer("x")
+    talk.drain()
+    assert not talk.seen(Overflow)
+    (note,) = notes(talk)
+    assert note.startswith("b: There is no room for an answer: its prompt has 2,300 tokens")
+    assert talk.shown == ["x", ""]
+    assert not talk.chat.running
+
+
+def test_a_prompt_that_fits_none_is_asked_about_as_the_smallest_has_it(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    first, second = both(talk)
+    first.say(Overflowed(first.ask.ask, 4300, 4096, (500, 3000, 20)))
+    second.say(Overflowed(second.ask.ask, 4400, 2048, (500, 3000, 20)))
+    talk.drain()
+    assert talk.seen(Overflow) == [Overflow("Hi", 4400, 2048, 2)]
+    assert notes(talk) == []
+    talk.chat.drop_oldest()
+    assert len(first.asks) == len(second.asks) == 2
+
+
+def test_a_model_that_cannot_be_loaded_leaves_the_others() -> None:
+    talk = Talk(Settings(models=(A, B), samples=1), ready=False)
+    talk.chat.send("Hi")
+    talk.backends[0].ready("a")
+    talk.drain()
+    assert talk.backends[0].asks == [], "it waits for the other one"
+    talk.backends[1].say(Failed(None, "b does not fit into memory."))
+    talk.drain()
+    assert notes(talk) == ["b: b does not fit into memory.", "The next message goes to a."]
+    assert talk.seen(Returned) == [Returned("Hi")]
+    talk.ask("Hi", "one")
+    assert talk.kept == ["Hi", "one"]
+
+
+def test_a_model_that_dies_while_it_loads_is_not_tried_for_ever(talk: Talk) -> None:
+    first, second = both(talk)
+    second.say(Died("The engine was killed."))
+    talk.drain()
+    talk.chat.send("Hi")
+    second.say(Died("The engine was killed."))
+    talk.drain()
+    assert talk.seen(Returned) == [Returned("Hi")]
+    talk.chat.send("Hi")
+    assert first.ask.text == "Hi"
+    assert len(second.loads) == 2
+
+
+def test_a_model_that_joins_and_does_not_come_leaves_what_was_there() -> None:
+    talk = talk_of(Settings(models=(A,), samples=1))
+    talk.chat.change("models", ("a", "b"))
+    talk.backends[0].ready("a")
+    talk.backends[1].say(Failed(None, "There is no b."))
+    talk.drain()
+    assert talk.chat.settings.models == (A,)
+    assert notes(talk)[-1] == "The next message goes to a again."
+    talk.ask("Hi", "one")
+    assert talk.kept == ["Hi", "one"]
+
+
+def test_two_system_texts_are_two_prompts_of_one_model() -> None:
+    talk = talk_of(Settings(models=(A,), systems=(None, "Be brief."), samples=2))
+    talk.chat.send("Hi")
+    (backend,) = talk.backends
+    assert [(ask.system, ask.samples) for ask in backend.asks] == [(None, 2), ("Be brief.", 2)]
+
+
+def test_panes_that_share_a_prompt_share_a_prefill_wherever_they_stand() -> None:
+    talk = talk_of(Settings(models=(A,), samples=3))
+    talk.chat.change("own", Own(1, "system", "Be brief."))
+    talk.chat.change("own", Own(2, "temperature", 1.5))
+    talk.chat.send("Hi")
+    (backend,) = talk.backends
+    plain, brief = backend.asks
+    assert (plain.system, plain.params.temperatures) == (None, (0.7, 1.5))
+    assert (brief.system, brief.samples) == ("Be brief.", 1)
+    backend.about(plain).answer("one", "three")
+    backend.about(brief).answer("two")
+    talk.drain()
+    assert talk.shown == ["one", "two", "three"]
+    assert talk.chat.turn is not None
+    assert talk.chat.turn.labels == [
+        "own system text · T 0.7",
+        "“Be brief.” · T 0.7",
+        "own system text · T 1.5",
+    ]
+    rows = talk.chat.turn.rows
+    assert [row.prompt.system for row in rows] == [None, "Be brief.", None]
+    talk.chat.show(talk.chat.conversation.tree.turns[1])
+    assert len(set(talk.chat.turn.labels)) == 3
+
+
+def test_a_pane_that_is_not_there_is_refused(talk: Talk) -> None:
+    assert not talk.chat.change("own", Own(2, "temperature", 1.0))
+    assert talk.told == "There are 2 panes, no 3: /samples makes more."
+    assert not talk.chat.change("samples", 17)
+    assert "34 answers" in talk.told
+
+
+def test_more_answers_come_from_all_models_under_the_prompts_of_the_turn(talk: Talk) -> None:
+    answered(talk, "Hi", "one", "two")
+    talk.chat.change("systems", ("Be brief.",))
+    talk.chat.more()
+    assert [backend.ask.system for backend in talk.backends] == [None, None]
+    for backend, text in zip(talk.backends, ("three", "four"), strict=True):
+        backend.answer(text)
+    talk.drain()
+    assert talk.shown == ["one", "two", "three", "four"]
+    assert talk.chat.turn is not None
+    assert talk.chat.turn.labels == ["a", "b", "a", "b"]
+
+
+def test_what_grows_out_of_an_answer_is_asked_of_its_own_model() -> None:
+    talk = talk_of(Settings(models=(A, B), samples=1, max_tokens=2))
+    talk.chat.change("own", Own(1, "temperature", 1.3))
+    talk.chat.send("Hi")
+    for backend in talk.backends:
+        backend.start()
+        backend.step("x")
+        backend.finish("length")
+    talk.drain()
+    first, second = both(talk)
+    source = talk.chat.conversation.tree.answers[2]
+    talk.chat.continue_(source)
+    assert len(first.asks) == 1
+    assert second.ask.answer == tuple(source.tokens)
+    assert second.ask.params.temperatures == (1.3,), "sampled as it was"
+    second.answer("y")
+    talk.drain()
+    talk.chat.fork(source, 0, encode("~")[0], 2)
+    assert len(first.asks) == 1
+    assert second.ask.samples == 2
+
+
+def test_the_model_that_wrote_an_answer_scores_it(talk: Talk) -> None:
+    answered(talk, "Hi", "one", "two")
+    answers = talk.chat.conversation.tree.answers
+    first, second = both(talk)
+    ask = talk.chat.score(answers[2].model, [1, 2, 3], 1)
+    assert second.requests[-1].ask == ask
+    assert ask is not None
+    second.say(Scored(ask, ()))
+    other = talk.chat.score(answers[1].model, [1, 2, 3], 1)
+    assert other is not None
+    first.say(Died("killed"))
+    talk.drain()
+    assert talk.seen(ScoresCame) == [ScoresCame(other, problem="killed"), ScoresCame(ask)]
+    assert talk.chat.score(answers[1].model, [1, 2, 3], 1) is None
+
+
+def test_the_figures_are_those_of_the_model_in_focus() -> None:
+    talk = talk_of(Settings(models=(A, B), samples=2))
+    talk.chat.send("Hi")
+    for backend, word in zip(talk.backends, ("one", "two"), strict=True):
+        backend.answer(word, word)
+    talk.drain()
+    assert talk.chat.lane.name == "a"
+    talk.chat.focused = 2
+    assert talk.chat.lane.name == "b"
+    assert talk.chat.part is not None
+    assert talk.chat.part.places == (2, 3)
+    assert talk.chat.turn is not None
+    assert talk.chat.turn.samples == 4
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_two_models_do_nothing_is_lost(seed: int) -> None:
+    """Random models: each part starts, steps, fails, overflows or dies when it likes; every text
+    that was sent is asked, waits, or came back."""
+    random = Random(seed)
+    talk = Talk(Settings(models=(A, B), samples=random.choice([1, 2])), ready=False)
+    chat = talk.chat
+    sent: list[str] = []
+    begun: set[int] = set()
+    loaded: dict[int, int] = {}
+
+    def fail(backend: FakeBackend, failures: list[Event]) -> None:
+        failure = random.choice(failures)
+        if isinstance(failure, Died):
+            loaded[id(backend)] = len(backend.loads)
+        backend.say(failure)
+
+    def speak(backend: FakeBackend) -> None:
+        """The next word of a backend."""
+        number = loaded.setdefault(id(backend), 0)
+        if number < len(backend.loads):
+            loaded[id(backend)] += 1
+            if random.random() < 0.7:
+                return backend.ready(backend.loads[number].name)
+            return backend.say(random.choice([Failed(None, "no"), Failed(None, "no", kept=True)]))
+        parts = [] if chat.turn is None else [part for part in chat.turn.parts if not part.over]
+        asks = {part.ask for part in parts}
+        if not backend.asks or backend.ask.ask not in asks:
+            return None
+        number = backend.ask.ask
+        failures: list[Event] = [Failed(number, "no"), Died("dead")]
+        if number not in begun:
+            begun.add(number)
+            failures.append(Overflowed(number, 3000, 2048, (1500, 900)))
+            return backend.start() if random.random() < 0.8 else fail(backend, failures)
+        if random.random() < 0.1:
+            return fail(backend, failures)
+        if random.random() < 0.3:
+            return backend.finish(random.choice(["stop", "cancelled"]))
+        return backend.step(*"abc"[: backend.ask.samples])
+
+    def send() -> None:
+        sent.append(f"message {len(sent)}")
+        chat.send(sent[-1])
+
+    for _ in range(250):
+        random.choice(
+            [
+                *[lambda: speak(random.choice(talk.backends))] * 10,
+                send,
+                lambda: chat.pick(random.randrange(4)),
+                chat.stop,
+                chat.drop_oldest,
+                chat.decline,
+                chat.more,
+                lambda: chat.change("models", random.choice([("a", "b"), ("b",), ("a",)])),
+            ]
+        )()
+        talk.drain()
+        conversation = chat.conversation
+        assert len(conversation.mask) == len(conversation.tokens)
+        tree = conversation.tree
+        places = [turn.user for turn in tree.turns.values()]
+        returned = "\n\n".join(e.text for e in talk.seen(Returned) if isinstance(e, Returned))
+        if chat.overflow is not None:
+            places.append(chat.overflow.text)
+        if chat.turn is not None and chat.turn.turn is None:
+            places.append(chat.turn.user)
+        assert sorted([*places, *chat.queue, *returned.split("\n\n")]) == sorted(
+            [*sent, *([""] if not returned else [])]
+        )
+        for turn in tree.turns.values():
+            assert turn.answers, "no turn without an answer"
+            for answer in turn.answers:
+                assert answer.prompt.ids, "no answer without a prompt"
