@@ -39,20 +39,23 @@ class Captured:
 
 
 class CudaGraphs:
-    """Captures on one device. Every graph has its own memory for what it computes on the way, some
-    MB for a few rows: what several share would have to outlive each of them."""
+    """Captures on one device. All graphs share one pool of memory for what they compute on the way:
+    they never run at the same time, and what they leave behind lies outside it."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         with torch.cuda.device(device):
             self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            self._pool = torch.cuda.graph_pool_handle()
         self.failure = ""
         """Why something could not be captured; empty while all goes well."""
 
     def __call__(self, run: Run) -> Run:
         graph = torch.cuda.CUDAGraph()
         # "thread_local": what other threads do with the device cannot break it.
-        capturing = torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local")
+        capturing = torch.cuda.graph(
+            graph, self._pool, self._stream, capture_error_mode="thread_local"
+        )
         # A capture that fails may leave its stream behind as the current one.
         current = torch.cuda.stream(torch.cuda.current_stream(self.device))
         try:

@@ -9,6 +9,10 @@ FA3 runs on Hopper and comes as `flash_attn_interface` (built from the flash-att
 and comes as `flash_attn`. Both have the one function with the same keywords and meaning. Builds
 differ in the head sizes and types that they were compiled for and do not say so, therefore a
 library is taken only when it has done a small case as PyTorch does it. FA4 has no KV cache.
+
+In a captured step both read the lengths on the device. Into how many parts they split the keys is
+settled while capturing, from the capacity of the cache; FA3 then takes fewer on the device where
+the lengths want fewer, in FA2 the parts behind a row's end have nothing to do.
 """
 
 from __future__ import annotations

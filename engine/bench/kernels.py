@@ -47,8 +47,8 @@ def kernels_of_a_step(engine: Engine, prompt_tokens: int, tell: Tell) -> tuple[K
     for event in events:
         if (event.device_type == DeviceType.CUDA) == on_gpu:
             runs[event.name] += 1
-            spent = event.device_time_total if on_gpu else event.self_cpu_time_total
-            micros[event.name] += spent
+            took = event.time_range.elapsed_us() if on_gpu else event.self_cpu_time_total
+            micros[event.name] += took
     ranked = sorted(runs, key=lambda name: -micros[name])
     named = [Kernel(name, runs[name] / STEPS, micros[name] / STEPS / 1e6) for name in ranked]
     rest = named[SHOWN:]

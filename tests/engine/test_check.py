@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import islice
 
+import pytest
 import torch
 
 from engine.bench import check
@@ -44,3 +45,9 @@ def test_rows_that_are_not_given_the_prompt_are_found(monkeypatch):
     assert one.passed
     assert not eight.passed
     assert re.match(r"step \d+ emits \(.*\) and should \(", eight.detail)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_the_gpu_of_this_machine_computes_what_it_should():
+    failed = [one for one in checks(torch.device("cuda")) if not one.passed]
+    assert failed == []
