@@ -135,6 +135,8 @@ class ChatApp(LookedApp):
     def on_ready(self) -> None:
         gc.freeze()
         gc.enable()
+        if self.welcome.first and self.main.has_class("-empty"):
+            self.memory.put("hinted", True)
 
     def on_mount(self) -> None:
         # Looked up once: queries go to the screen on top, which may be the help.
@@ -151,6 +153,7 @@ class ChatApp(LookedApp):
         self.main.add_class("-empty")
         self.prompt.focus()
         leave_on_signals(lambda code: self.exit(return_code=code))
+        self.welcome.first = self.memory.kept and not self.memory.get("hinted")
         self._redraw()
         self._tick()
         session, choose, trouble = self._at_start

@@ -19,6 +19,11 @@ class Memory:
     def __init__(self, folder: Path | None = None) -> None:
         self._path = folder / FILE_NAME if folder is not None else None
 
+    @property
+    def kept(self) -> bool:
+        """Whether anything is remembered."""
+        return self._path is not None
+
     def get(self, name: str) -> object:
         """What was put under this name; None where that was nothing."""
         return self._read().get(name)

@@ -25,6 +25,8 @@ class Welcome(Widget):
 
     infos: reactive[tuple[ModelInfo, ...]] = reactive(())
     samples: reactive[int] = reactive(1)
+    first: reactive[bool] = reactive(False)
+    """Whether its reader has never been here."""
 
     def render(self) -> Content:
         answers = "one answer" if self.samples == 1 else f"{self.samples} answers side by side"
@@ -32,11 +34,25 @@ class Welcome(Widget):
             Content.styled("chat-tui", "bold $primary"),
             Content(f"Ask once, see {answers}, pick one, go on."),
             Content(""),
-            *self._keys(),
+            *(self._hint() if self.first else self._keys()),
         ]
         if self.infos:
             lines += [Content(""), *(line for info in self.infos for line in self._about(info))]
         return Content("\n").join(lines)
+
+    def _hint(self) -> list[Content]:
+        """Where to begin, in three lines."""
+        keys = Keys.of(self.app)
+        first = keys.first
+        told = (
+            f"Type a question and press {first('prompt.send')}; "
+            f"{keys.span('chat.pick', 9)} picks an answer.",
+            f"{first('chat.focus-next')} goes into the answers: {first('answers.tokens')} shows "
+            f"the tokens of one, {first('answers.more')} asks for more.",
+            f"{first('chat.help')} tells all keys, {first('chat.palette')} finds every command, "
+            "/ offers them.",
+        )
+        return [Content.styled(line, "$foreground 85%") for line in told]
 
     def _keys(self) -> list[Content]:
         """In one line, or in as many as it takes."""

@@ -12,6 +12,7 @@ from textual.widgets import Input
 from chat_tui.app import ChatApp
 from chat_tui.ascii import TABLE, in_ascii, speaks_utf8
 from chat_tui.config import ConfigError
+from chat_tui.keys import Keys
 from chat_tui.look import Look, check_theme
 from chat_tui.settings import Settings
 from chat_tui.theme import DARK, TERMINAL
@@ -151,6 +152,23 @@ class TestTheme:
     def test_one_that_there_is_not_is_named_with_the_nearest(self) -> None:
         with pytest.raises(ConfigError, match="--theme: there is no theme nrod; did you mean nord"):
             check_theme(Look(theme="nrod"))
+
+
+class TestHint:
+    async def test_three_lines_the_first_time_and_never_again(self, tmp_path: Path) -> None:
+        for first in (True, False):
+            async with running(state=tmp_path) as run:
+                shown = str(run.app.welcome.render())
+                assert ("Type a question" in shown) is first
+                assert ("Enter sends" in shown) is not first
+
+    async def test_a_private_chat_neither_shows_nor_writes_it(self) -> None:
+        async with running() as run:
+            assert "Enter sends" in str(run.app.welcome.render())
+
+    async def test_it_tells_the_keys_as_they_are(self, tmp_path: Path) -> None:
+        async with running(state=tmp_path, keys=Keys({"chat.help": "f9"})) as run:
+            assert "F9 tells all keys" in str(run.app.welcome.render())
 
 
 class TestMotion:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
@@ -45,9 +46,11 @@ def check(
     samples: int = 2,
     ready: bool = True,
     look: Look = PLAIN,
+    state: Path | None = None,
 ) -> None:
     backend = FakeBackend()
-    app = ChatApp(Settings(samples=samples), backend, clock=clock.monotonic, look=look)
+    settings = Settings(samples=samples)
+    app = ChatApp(settings, backend, clock=clock.monotonic, look=look, state=state)
 
     async def before(pilot: Pilot[None]) -> None:
         run = Running(app, backend, pilot)
@@ -110,6 +113,16 @@ def test_an_empty_conversation(snap_compare: Snap, clock: Clock, size: tuple[int
         pass
 
     check(snap_compare, clock, size, play)
+
+
+@pytest.mark.parametrize("size", [(40, 20), (80, 24)], ids=by_size)
+def test_the_first_time(
+    snap_compare: Snap, clock: Clock, size: tuple[int, int], tmp_path: Path
+) -> None:
+    async def play(run: Running) -> None:
+        pass
+
+    check(snap_compare, clock, size, play, state=tmp_path)
 
 
 def test_loading_with_a_message_waiting(snap_compare: Snap, clock: Clock) -> None:
