@@ -32,7 +32,6 @@ from chat_tui.backends.made import backend_for
 from chat_tui.chat import GROWING, Chat
 from chat_tui.commands import Choice, Command
 from chat_tui.composing import Composing
-from chat_tui.conversation import SaveError
 from chat_tui.copying import Copying
 from chat_tui.drawing import Stage
 from chat_tui.hints import hints
@@ -41,6 +40,7 @@ from chat_tui.keys import EVERYWHERE, UNCHANGED, Keys
 from chat_tui.look import PLAIN, Look, LookedApp, settled
 from chat_tui.looking import Looking
 from chat_tui.memory import Memory
+from chat_tui.new_file import NotWrittenError
 from chat_tui.parts import Kind, Wanted, wanted
 from chat_tui.session import Session
 from chat_tui.settings import Settings
@@ -335,7 +335,7 @@ class ChatApp(LookedApp):
                 system=head.prompt.system if head is not None else settings.systems[0],
                 tools=settings.tools,
             )
-        except SaveError as error:
+        except NotWrittenError as error:
             self.answer.tell(str(error), "warning")
             return False
         self.answer.tell(done, "info")

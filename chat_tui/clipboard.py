@@ -23,6 +23,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.paths import private_file
+
 Environment = Mapping[str, str]
 
 OSC_52_BYTES = 74_994
@@ -121,12 +123,10 @@ def to_terminal(text: str, environ: Environment = os.environ) -> list[str]:
 def to_file(text: str, path: Path) -> bool:
     """Write it to a file of the user's own (0600). False where that is not possible."""
     try:
-        with open(path, "w", encoding="utf-8", errors="replace", newline="", opener=_own) as file:
+        with open(
+            path, "w", encoding="utf-8", errors="replace", newline="", opener=private_file
+        ) as file:
             file.write(text)
     except OSError:
         return False
     return True
-
-
-def _own(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

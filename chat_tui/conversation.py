@@ -9,21 +9,17 @@ the model sampled it (1) or it was given (0).
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from chat_tui.model import Model
+from chat_tui.new_file import write_new
 from chat_tui.tree import Answer, Pick, Prompt, Tree
 from engine.messages import NO_ID, Exchange, Overflowed, Started
 
 
 class HistoryChangedError(Exception):
     """A prompt does not begin with the conversation so far. `str(error)` is one line."""
-
-
-class SaveError(Exception):
-    """The conversation was not written. `str(error)` is one line."""
 
 
 def first_difference(known: Sequence[int], prompt: Sequence[int]) -> int | None:
@@ -171,16 +167,9 @@ class Conversation:
         """Write `as_json` to a new file, readable by its owner alone; says in a line what was done.
 
         Raises:
-            SaveError: it exists already, or the file system refuses.
+            NotWrittenError: it exists already, or the file system refuses.
         """
-        document = self.as_json(model=model, system=system, tools=tools)
-        try:
-            with open(path, "x", encoding="utf-8", opener=_private) as file:
-                file.write(document)
-        except FileExistsError:
-            raise SaveError(f"{path} exists already; nothing was written.") from None
-        except OSError as error:
-            raise SaveError(f"{path} cannot be written: {error.strerror}.") from error
+        write_new(path, self.as_json(model=model, system=system, tools=tools))
         return f"{len(self.turns)} turn{'s' * (len(self.turns) != 1)} written to {path}."
 
 
@@ -205,10 +194,6 @@ def _mark(prompt: Sequence[int], mask: list[int], place: int, answer: Answer) ->
             mask[start : start + width] = answer.mask
             return start + width
     return place
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def as_sample(answer: Answer) -> dict[str, object]:

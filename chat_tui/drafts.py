@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.paths import private_file
+
 try:
     import fcntl
 except ImportError:  # Windows: every file counts as left behind
@@ -113,7 +115,7 @@ class Drafts:
             self._path.unlink(missing_ok=True)
             return
         fresh = self._path.with_suffix(".new")
-        with open(fresh, "w", encoding="utf-8", opener=_own) as file:
+        with open(fresh, "w", encoding="utf-8", opener=private_file) as file:
             file.write(text)
         fresh.replace(self._path)
 
@@ -176,7 +178,3 @@ def _written_at(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _own(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -8,8 +8,9 @@ between runs and nothing else.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
+
+from engine.paths import private_file
 
 LIMIT = 1000
 LONGEST = 20_000
@@ -101,7 +102,7 @@ class PromptHistory:
         if self._path is None or len(text) > LONGEST:
             return
         try:
-            with open(self._path, "a", encoding="utf-8", opener=_private) as file:
+            with open(self._path, "a", encoding="utf-8", opener=private_file) as file:
                 file.write(json.dumps(text) + "\n")
         except OSError:
             self._path = None
@@ -110,12 +111,8 @@ class PromptHistory:
         assert self._path is not None
         fresh = self._path.with_suffix(".new")
         try:
-            with open(fresh, "w", encoding="utf-8", opener=_private) as file:
+            with open(fresh, "w", encoding="utf-8", opener=private_file) as file:
                 file.writelines(json.dumps(entry) + "\n" for entry in entries)
             fresh.replace(self._path)
         except OSError:
             fresh.unlink(missing_ok=True)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chat_tui.chat import Chat
+from chat_tui.new_file import NotWrittenError, write_new
 from chat_tui.recording import Recorder
 from chat_tui.session import Session, title_of
 from chat_tui.store import Store, StoreError
@@ -131,13 +132,9 @@ class Keeping:
             return False
         path = Path(os.path.expanduser(name.strip()))
         try:
-            with open(path, "x", encoding="utf-8", opener=_private) as file:
-                file.write(write(self._current(), kind))
-        except FileExistsError:
-            self._app.answer.tell(f"{path} exists already; nothing was written.", "warning")
-            return False
-        except OSError as error:
-            self._app.answer.tell(f"{path} cannot be written: {error.strerror}.", "warning")
+            write_new(path, write(self._current(), kind))
+        except NotWrittenError as error:
+            self._app.answer.tell(str(error), "warning")
             return False
         self._app.answer.tell(f"Written to {path}.", "info")
         return True
@@ -169,7 +166,3 @@ class Keeping:
             pass  # it stays out of sight, and goes with a later program
         if self._store is not None:
             self._store.close()
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -15,7 +15,6 @@ Neither torch nor the screen's libraries are imported here.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from dataclasses import asdict
@@ -173,7 +172,7 @@ def import_(
 
 
 def _write_out(text: str, out: Path | None) -> None:
-    from engine.errors import EngineError
+    from chat_tui.new_file import write_new
 
     if out is None:
         # A terminal obeys what a model may have written; a file or a pipe gets it as it is.
@@ -181,18 +180,8 @@ def _write_out(text: str, out: Path | None) -> None:
             sys.stdout.write(sanitise(text))
         else:
             sys.stdout.buffer.write(text.encode("utf-8"))
-        return
-    try:
-        with open(out, "x", encoding="utf-8", opener=_private) as file:
-            file.write(text)
-    except FileExistsError:
-        raise EngineError(f"{out} exists already; nothing was written.") from None
-    except OSError as error:
-        raise EngineError(f"{out} cannot be written: {error.strerror}.") from error
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    else:
+        write_new(out, text)
 
 
 def _say(document: dict[str, object], line: str, as_json: bool) -> None:

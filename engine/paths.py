@@ -54,6 +54,11 @@ def _under_home(kind: str) -> Path | None:
     return Path(home).expanduser().absolute() / kind if home else None
 
 
+def private_file(path: str, flags: int) -> int:
+    """For `open(..., opener=private_file)`: a file that is made is its owner's alone."""
+    return os.open(path, flags, 0o600)
+
+
 def private_folder(folder: Path) -> Path:
     """Make `folder` and its missing parents, readable by their owner alone.
 

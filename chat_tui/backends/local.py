@@ -7,7 +7,6 @@ first).
 
 from __future__ import annotations
 
-import os
 import pickle
 import queue
 import signal
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import engine
 from engine.messages import Died, Event, Request
-from engine.paths import state_dir
+from engine.paths import private_file, state_dir
 
 _ROOT = Path(engine.__file__).parent.parent
 _START = f"import sys; sys.path[:1] = [{str(_ROOT)!r}]; from engine.worker import main; main()"
@@ -79,7 +78,7 @@ class _Child:
         self._receive = receive
         self._closing = False
         log = state_dir() / LOG_NAME
-        with open(log, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as stderr:
+        with open(log, "wb", opener=private_file) as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _START],
                 stdin=subprocess.PIPE,

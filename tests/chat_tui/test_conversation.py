@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from chat_tui.conversation import Conversation, HistoryChangedError, SaveError, turns_to_drop
+from chat_tui.conversation import Conversation, HistoryChangedError, turns_to_drop
 from chat_tui.effects import (
     Cleared,
     Fed,
@@ -20,6 +20,7 @@ from chat_tui.effects import (
     Withdrawn,
 )
 from chat_tui.model import Model
+from chat_tui.new_file import NotWrittenError
 from chat_tui.settings import Settings
 from chat_tui.tree import Prompt, Tree
 from engine.messages import Died, Event, Failed, Overflowed, ToolCall
@@ -375,7 +376,7 @@ def test_a_saved_conversation_holds_tokens_masks_and_seeds(talk: Talk, tmp_path:
     assert (turn["user"], turn["picked"]) == ("Hi ∂", 1)
     assert [sample["seed"] for sample in turn["samples"]] == [81_234, 81_235]
     assert [sample["text"] for sample in turn["samples"]] == ["one two", "three"]
-    with pytest.raises(SaveError):
+    with pytest.raises(NotWrittenError):
         talk.chat.conversation.save(path, model="m", system=None, tools=True)
 
 
