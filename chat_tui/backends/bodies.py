@@ -11,9 +11,10 @@ from typing import Any
 
 from chat_tui.backends import dialogue
 from chat_tui.backends.exact import Exact, Prompt
+from chat_tui.backends.faults import ServerError
 from chat_tui.backends.server_row import Row
 from chat_tui.backends.traits import Traits
-from engine.messages import Ask
+from engine.messages import NO_ID, Ask
 
 MOST_ROUNDS = 8
 """Requests behind tool calls; the last one may call no more."""
@@ -71,6 +72,8 @@ class Bodies:
 
     def _ids(self, prompt: Prompt, row: Row) -> dict[str, Any]:
         assert self._exact is not None
+        if NO_ID in row.ids:  # a vLLM before `return_token_ids`
+            raise ServerError("The server does not tell token ids: nothing can follow a call.")
         params, ids = self._ask.params, [*prompt.ids, *row.ids]
         several = params.alternatives
         body: dict[str, Any] = {"prompt": ids}

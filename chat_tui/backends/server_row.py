@@ -172,15 +172,22 @@ class Row:
                 return
 
     def _known(self, score: TokenScore, token: int) -> TokenScore:
-        """The score of `token`, with those of its alternatives that can be told."""
+        """The score of `token`, with what else can be told: vLLM gives alternatives by their texts,
+        llama-server special tokens by their ids."""
+        texts = {id: piece for piece, id in self.names.items()}
 
         def known(other: Alternative) -> Alternative:
-            if other.token != NO_ID:
-                return other
             own = (other.piece, other.logprob) == (score.piece, score.logprob)
-            return other._replace(token=token if own else self.names.get(other.piece, NO_ID))
+            id = other.token
+            if id == NO_ID:
+                id = token if own else self.names.get(other.piece, NO_ID)
+            return other._replace(token=id, piece=other.piece or texts.get(id, b""))
 
-        return score._replace(token=token, alternatives=tuple(map(known, score.alternatives)))
+        return score._replace(
+            token=token,
+            piece=score.piece or texts.get(token, b""),
+            alternatives=tuple(map(known, score.alternatives)),
+        )
 
     def _forced(self, text: str) -> Unit:
         return self._unit(NO_ID, 0, text)

@@ -10,7 +10,7 @@ an answer in the same form. It is mostly longer than the answer, so it is folded
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from chat_tui.rendering.palette import Palette
 from chat_tui.rendering.sanitise import sanitise
@@ -22,8 +22,7 @@ _TAIL = 400
 """Characters of a thought that is still growing which may be seen of it in a line."""
 
 
-@dataclass(frozen=True)
-class Thought:
+class Thought(NamedTuple):
     """Attributes:
     text: what is thought.
     after: where the answer itself begins; None while it goes on.

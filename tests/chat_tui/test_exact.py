@@ -181,16 +181,17 @@ def test_a_name_that_is_typed_into_an_answer_is_text(
     assert tokenising.prompts[0][-7:] == codes("<|end|>")
 
 
-def test_of_alternatives_the_token_itself_and_the_end_are_known_by_their_ids(
-    server: SseServer, tokenising: Tokenising, backend: ServerBackend
+def test_the_token_that_ends_an_answer_is_known_by_id_and_name(
+    backend: ServerBackend, tokenising: Tokenising
 ) -> None:
-    """vLLM gives ids of what was sampled, and of alternatives the texts."""
-    if tokenising.kind != "vllm":
-        pytest.skip("llama-server gives the ids of all")
+    """vLLM gives ids of what was sampled, and of alternatives the texts; llama-server gives special
+    tokens without a text."""
     tokenising.logprobs = {"Y": -0.5, "<|end|>": -1.5, "N": -3.0}
     params = replace(PLAIN, alternatives=3)
-    score = of(Stepped, ask(backend, "Hi?", params=params))[0].scores[0]
-    assert [other.token for other in score.alternatives] == [ord("Y"), END, NO_ID]
+    scores = [step.scores[0] for step in of(Stepped, ask(backend, "Hi?", params=params))]
+    assert (scores[-1].token, scores[-1].piece) == (END, b"<|end|>")
+    others = [other.token for other in scores[0].alternatives]
+    assert others == ([ord("Y"), END, NO_ID] if tokenising.kind == "vllm" else [])
 
 
 # The calculator.
@@ -275,6 +276,18 @@ def test_no_more_is_forced_than_may_be_said(backend: ServerBackend, tokenising: 
     events = ask(backend, SUM, tools=True, params=params)
     assert told(events) == ("It is <<12*7=", "8")
     assert [event.reason for event in of(RowFinished, events)] == ["length"]
+
+
+def test_without_ids_an_answer_ends_at_its_call_and_says_so(
+    backend: ServerBackend, tokenising: Tokenising
+) -> None:
+    if tokenising.kind != "vllm":
+        pytest.skip("llama-server always gives them")
+    tokenising.says, tokenising.tells_ids = {chr(ASSISTANT): CALLS}, False
+    events = ask(backend, SUM, tools=True)
+    assert texts(events) == ["It is <<12*7=84>>"]
+    (failed,) = of(Failed, events)
+    assert "does not tell token ids" in failed.message
 
 
 def test_cancelling_while_a_result_is_put_in(

@@ -61,6 +61,7 @@ class Tokenising:
             where they do not end the answer.
         declare: see `rendered`.
         logprobs: what else there could have been, by its text.
+        tells_ids: False: it is an old vLLM.
     """
 
     def __init__(self, kind: str, declare: str = "", pause: float = 0.0) -> None:
@@ -71,6 +72,7 @@ class Tokenising:
         self.bodies: list[dict] = []
         self.says: dict[str, list[int]] = {}
         self.logprobs: dict[str, float] = {}
+        self.tells_ids = True
 
     def __call__(self, asked: Asked, wire: Wire) -> None:
         body = asked.body
@@ -128,12 +130,14 @@ class Tokenising:
         choice["finish_reason"] = "stop" if token == END else None
         if self.kind == "vllm":
             assert body["return_token_ids"] is True
-            choice["token_ids"] = [token]
+            if self.tells_ids:
+                choice["token_ids"] = [token]
             if self.logprobs:
-                own = self.logprobs.get(text, -9.0)
-                tops = {text: own, **self.logprobs}
+                name = text or "<|end|>"
+                own = self.logprobs.get(name, -9.0)
+                tops = {name: own, **self.logprobs}
                 choice["logprobs"] = {
-                    "tokens": [text],
+                    "tokens": [name],
                     "token_logprobs": [own],
                     "top_logprobs": [tops],
                 }
