@@ -377,11 +377,15 @@ def chat(
     raise typer.Exit(code)
 
 
+LOOK = ("theme", "ascii_", "still")
+"""The options that say how it looks."""
+
+
 def look_of(context: Any) -> Look:
     """What the chat's options say of how it looks."""
     from chat_tui.look import Look
 
-    theme, ascii_, still = (context.params[name] for name in ("theme", "ascii_", "still"))
+    theme, ascii_, still = (context.params[name] for name in LOOK)
     if ascii_ is None:
         ascii_ = not (is_served() or speaks_utf8(os.environ))
     return Look(theme, context.obj.place(context, "theme"), ascii_, still)

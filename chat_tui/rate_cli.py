@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from chat_tui.cli import attended, chat, look_of, settings_of
+from chat_tui.cli import LOOK, attended, chat, look_of, settings_of
 from chat_tui.config import Config
 from chat_tui.conversation import Conversation
 from chat_tui.prompts import read_prompts
@@ -30,14 +30,14 @@ MAX_TOKENS = 512
 
 
 def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that `settings_of` takes, as the chat has them."""
+    """Give a command the options that `settings_of` and `look_of` take, as the chat has them."""
     own = inspect.signature(command, eval_str=True).parameters.values()
     taken = inspect.signature(settings_of).parameters
     options = inspect.signature(chat, eval_str=True).parameters.values()
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             *(option for option in own if option.kind is not option.VAR_KEYWORD),
-            *(option for option in options if option.name in taken),
+            *(option for option in options if option.name in (*taken, *LOOK)),
         ]
     )
     return command
@@ -74,7 +74,8 @@ def rate(
     config.check()
     if options["max_tokens"] is None:
         options["max_tokens"] = MAX_TOKENS
-    settings = settings_of(**_also_before(context, options))
+    context.params.update(options := _also_before(context, options))
+    settings = settings_of(**{name: options[name] for name in options if name not in LOOK})
     if len(settings.setups()) < 2:
         raise typer.BadParameter("there is nothing to choose from one answer: -n 2, or more.")
     prompts = read_prompts(file)
@@ -84,7 +85,7 @@ def rate(
     from chat_tui.look import settled
 
     keys = keys_of(config)
-    look = settled(look_of(context.parent))
+    look = settled(look_of(context))
     session = _session(file, again)
 
     from chat_tui.backends.made import backend_for

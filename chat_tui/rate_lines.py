@@ -36,7 +36,7 @@ def heading(rating: Rating, file: str, width: int, palette: Palette) -> Text:
         cells = min(room, _BAR.stop - 1)
         filled = round(cells * progress.done / max(progress.total, 1))
         line.append("━" * filled, palette.running)
-        line.append("━" * (cells - filled) + "  ", palette.faint)
+        line.append("─" * (cells - filled) + "  ", palette.faint)
     line.append(" · ".join(part for part in left[1:] if part), palette.text)
     end = Text(" · ".join(part for part in right if part), palette.muted)
     space = max(width - line.cell_len - end.cell_len, 1)

@@ -64,9 +64,9 @@ def test_rate_leave_come_back_and_give_away(
         return command_line(*arguments).out
 
     with SseServer(script) as server:
-        options = ("--server", server.url, "-n", "2", "-t", "0.2,0.9", "--no-tools")
+        options = ("--server", server.url, "-n", "2", "-t", "0.2,0.9", "--no-tools", "--ascii")
         terminal = Terminal("rate", str(file), *options)
-        terminal.until("Red? is answer B")
+        assert terminal.until("Red? is answer B").isascii()
         terminal.press("2")
         terminal.until("Blue? is answer A")
         terminal.press("t")
@@ -76,6 +76,7 @@ def test_rate_leave_come_back_and_give_away(
 
         terminal = Terminal(*options, "rate", str(file))  # options count before it as well
         terminal.until(lambda shown: "2/4" in shown and "Green? is answer A" in shown)
+        assert terminal.text().isascii()
         terminal.press("b")
         terminal.until("Grey? is answer A")
         terminal.press("1")
