@@ -63,7 +63,7 @@ def test_this_engine_loads_it_and_says_the_same(converted: Path, original: Loade
         assert getattr(again.info, field) == getattr(original.info, field)
     prompt = original.chat_format.render([], "Name three colours.", "Be brief.")
     assert again.chat_format.render([], "Name three colours.", "Be brief.") == prompt
-    params = SamplingParams((0.0,), max_tokens=24)
+    params = SamplingParams((0.0,), max_tokens=10)
 
     def greedy(loaded: LoadedModel) -> list[int | None]:
         return [step.tokens[0] for step in Engine(loaded).generate(prompt, 1, params)]
