@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,6 +23,9 @@ from engine.loading.catalog import fetch
 from engine.messages import Load, Ready
 from tests.chat_tui.browser import Browser, found
 from tests.events import until
+
+if TYPE_CHECKING:
+    from engine import LoadedModel
 
 NANOCHAT = Path(__file__).parent / "data" / "nanochat" / "V6"
 
@@ -41,6 +45,14 @@ def smollm2_path(session_home: Path) -> Path:
     for file in (path, *path.parent.glob(path.name + ".*")):
         (models / file.name).symlink_to(file)
     return path
+
+
+@pytest.fixture(scope="session")
+def exact(smollm2_path: Path) -> LoadedModel:
+    """The default model with its weights in float32."""
+    from engine import load_model  # and torch
+
+    return load_model(str(smollm2_path), dtype="float32", device="cpu")
 
 
 @pytest.fixture(scope="session")

@@ -304,25 +304,23 @@ def test_reusing_the_cache_gives_the_tokens_of_prefilling_again(noise, samples, 
         conversation += [*answer, 379, 376, 72, 105, 377, 378]
 
 
-def test_a_prompt_that_goes_another_way_reuses_what_it_shares(smollm2_path):
-    loaded = load_model(str(smollm2_path), dtype="float32", device="cpu")
-    engine = Engine(loaded)
-    first = loaded.tokenizer.encode("One two three four five six seven eight nine ten.")
-    other = [*first[:6], *loaded.tokenizer.encode(" and then something else")]
+def test_a_prompt_that_goes_another_way_reuses_what_it_shares(exact):
+    engine = Engine(exact)
+    first = exact.tokenizer.encode("One two three four five six seven eight nine ten.")
+    other = [*first[:6], *exact.tokenizer.encode(" and then something else")]
     greedy = SamplingParams((0.0,), max_tokens=5)
     starts: list[int] = []
     list(engine.generate(first, 2, greedy, reuse_cache=True))
     steps = engine.generate(
         other, 1, greedy, reuse_cache=True, on_prefill=lambda done, total: starts.append(done)
     )
-    again = Engine(loaded).generate(other, 1, greedy)
+    again = Engine(exact).generate(other, 1, greedy)
     assert rows_of(list(steps), 1) == rows_of(list(again), 1)
     assert starts[0] == 6
 
 
-def test_the_same_prompt_again_runs_its_last_token_again(smollm2_path):
-    loaded = load_model(str(smollm2_path), dtype="float32", device="cpu")
-    engine, prompt = Engine(loaded), loaded.tokenizer.encode("The sea is")
+def test_the_same_prompt_again_runs_its_last_token_again(exact):
+    engine, prompt = Engine(exact), exact.tokenizer.encode("The sea is")
     params = SamplingParams((0.0,), max_tokens=6)
     runs = [rows_of(list(engine.generate(prompt, 2, params, reuse_cache=True)), 2) for _ in "ab"]
     assert runs[0] == runs[1]
