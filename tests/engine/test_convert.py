@@ -39,40 +39,35 @@ def converted(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
-@pytest.fixture(scope="module")
-def original(smollm2_path: Path) -> LoadedModel:
-    return load_model(str(smollm2_path), device="cpu", dtype="float32")
-
-
 # The default model.
 
 
 @torch.inference_mode()
-def test_transformers_computes_what_this_engine_does(converted: Path, original: LoadedModel):
+def test_transformers_computes_what_this_engine_does(converted: Path, exact: LoadedModel):
     model = AutoModelForCausalLM.from_pretrained(converted).eval()
     assert model.dtype == torch.float32
-    prompt = original.chat_format.render([], "Why is the sky blue?")
+    prompt = exact.chat_format.render([], "Why is the sky blue?")
     theirs = model(torch.tensor([prompt])).logits[0]
-    torch.testing.assert_close(theirs, original.logits(prompt), atol=2e-3, rtol=1e-3)
+    torch.testing.assert_close(theirs, exact.logits(prompt), atol=2e-3, rtol=1e-3)
     assert model.generation_config.eos_token_id == [2, 0]
 
 
-def test_this_engine_loads_it_and_says_the_same(converted: Path, original: LoadedModel):
+def test_this_engine_loads_it_and_says_the_same(converted: Path, exact: LoadedModel):
     again = load_model(str(converted), device="cpu", dtype="float32")
     for field in ("parameters", "context", "chat_format", "stop_tokens", "tool_dialect"):
-        assert getattr(again.info, field) == getattr(original.info, field)
-    prompt = original.chat_format.render([], "Name three colours.", "Be brief.")
+        assert getattr(again.info, field) == getattr(exact.info, field)
+    prompt = exact.chat_format.render([], "Name three colours.", "Be brief.")
     assert again.chat_format.render([], "Name three colours.", "Be brief.") == prompt
     params = SamplingParams((0.0,), max_tokens=10)
 
     def greedy(loaded: LoadedModel) -> list[int | None]:
         return [step.tokens[0] for step in Engine(loaded).generate(prompt, 1, params)]
 
-    assert greedy(again) == greedy(original)
+    assert greedy(again) == greedy(exact)
 
 
-def test_its_tokenizer_and_template_are_those_of_the_file(converted: Path, original: LoadedModel):
-    theirs, ours = AutoTokenizer.from_pretrained(converted), original.tokenizer
+def test_its_tokenizer_and_template_are_those_of_the_file(converted: Path, exact: LoadedModel):
+    theirs, ours = AutoTokenizer.from_pretrained(converted), exact.tokenizer
     for text in ["", *varied_texts(300)]:
         expected = ours.encode_mixed(ours.split_specials(text))
         assert theirs(text)["input_ids"] == expected, repr(text)
@@ -86,7 +81,7 @@ def test_its_tokenizer_and_template_are_those_of_the_file(converted: Path, origi
         add_generation_prompt=True,
         return_dict=False,
     )
-    assert rendered == original.chat_format.render([Turn("Which?", answer)], "Why?")
+    assert rendered == exact.chat_format.render([Turn("Which?", answer)], "Why?")
 
 
 # Each family, and each kind of vocabulary.
