@@ -176,11 +176,13 @@ def _saved(resume: str | None, last: bool) -> Session | None:
 
 
 def _as_before(settings: Settings, session: Session) -> Settings:
-    """With the model that the session's last answer came from, where its file is still there."""
+    """With the model that the session's last answer came from, where its file is still there; by
+    its name, if that is the one that would be loaded anyway."""
     head = session.conversation.head
-    path = head.model.path if head is not None else ""
-    there = path and settings.server is None and os.path.exists(path)
-    return replace(settings, models=(Source(path),)) if there else settings
+    if head is None or settings.server is not None or head.model.name == settings.models[0].name:
+        return settings
+    path = head.model.path
+    return replace(settings, models=(Source(path),)) if os.path.exists(path) else settings
 
 
 def _sources(models: list[str], servers: list[str], *, usual: bool) -> tuple[Source, ...]:

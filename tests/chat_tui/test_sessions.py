@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -264,3 +265,21 @@ async def test_the_tree_is_exported_from_the_prompt(tmp_path: Path) -> None:
 )
 def test_resume_may_stand_alone(arguments: list[str], spelled: list[str]) -> None:
     assert cli.spelled_out(arguments) == spelled
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "loaded"),
+    [
+        ("smollm2", __file__, "smollm2"),  # what would be loaded anyway, under its own name
+        ("other", __file__, __file__),
+        ("other", "/no/such/file", "smollm2"),
+    ],
+)
+def test_a_session_goes_on_with_the_model_that_it_had(name: str, path: str, loaded: str) -> None:
+    talk = Talk()
+    talk.ask("Hi", "one", "two", pick=0)
+    head = talk.chat.conversation.head
+    assert head is not None
+    head.model = replace(head.model, name=name, path=path)
+    session = Session(conversation=talk.chat.conversation)
+    assert cli._as_before(Settings(), session).models[0].name == loaded
