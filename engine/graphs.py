@@ -71,6 +71,7 @@ class DecodeGraphs:
         self.capture = capture
         self.device = model.device
         self._on_gpu = self.device.type == "cuda"
+        self._emitted: Tensor
         self._arrived: torch.cuda.Event | None = None
         if self._on_gpu:
             self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -133,9 +134,10 @@ class DecodeGraphs:
         """Every row goes on behind the same logits (1, vocab_size)."""
         self._logits[:rows] = logits
 
+    @torch.inference_mode()
     def spread(self, rows: int) -> None:
-        with torch.inference_mode():
-            self.cache.spread(rows)
+        """Give the prompt in row 0 of the cache to all rows."""
+        self.cache.spread(rows)
 
     @torch.inference_mode()
     def draw(self, numbers: Sequence[Sequence[float]]) -> None:
@@ -147,7 +149,8 @@ class DecodeGraphs:
 
     @torch.inference_mode()
     def force(self, ids: Mapping[int, int], rows: int) -> None:
-        """The rows' next ids, whatever they sample, by their places."""
+        """The rows' next ids, whatever they sample, by their places. The `column` before must have
+        been waited for: until then the device may still read what was forced on that."""
         self._forced_on_host[:rows] = torch.tensor(
             [ids.get(place, NOT_FORCED) for place in range(rows)]
         )

@@ -16,9 +16,11 @@ import torch
 from engine import Cancellation, Engine, LoadedModel, SamplingParams, Step
 from engine.bench.random_models import random_llama
 from engine.errors import EngineError
+from engine.graphs import DecodeGraphs
 from engine.messages import ModelInfo
 from engine.models.base import Model, Shape
 from engine.models.nanochat import VARIANTS, NanochatModel
+from engine.rows import RowState
 from engine.tokenizer import Tokenizer
 from tests.engine.nanochat_noise import noise, small_config
 from tests.engine.tape import CaptureError, Tape
@@ -131,6 +133,27 @@ def test_greedy_ids_are_those_of_one_after_the_other_in_float32(name):
     loaded = with_model(name, torch.float32)
     steps = steps_of(pipelined(loaded)[0], 3, GREEDY)
     assert steps == steps_of(Engine(loaded, "eager"), 3, GREEDY)
+
+
+def test_a_step_is_launched_before_its_column_is_looked_at(v6, monkeypatch):
+    happened: list[str] = []
+
+    def noting(owner: type, name: str) -> None:
+        method = getattr(owner, name)
+
+        def noted(*given, **how):
+            happened.append(name)
+            return method(*given, **how)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    for name in ("emit", "spread", "advance", "column"):
+        noting(DecodeGraphs, name)
+    noting(RowState, "push")
+    steps_of(pipelined(v6)[0], 2, replace(GREEDY, max_tokens=3), tools=False)
+    column = ["column", "push", "push"]
+    first = ["emit", "spread", "advance", *column]
+    assert happened == [*first, "emit", "advance", *column, "emit", *column]
 
 
 def test_what_is_replayed_looks_at_no_value(v6):
