@@ -390,6 +390,9 @@ class ChatApp(LookedApp):
             self.prompt.give_back(text)
         self._redraw()
 
+    def on_completions_taken(self) -> None:
+        self.prompt.take_first()
+
     def on_compare_grid_picked(self, message: CompareGrid.Picked) -> None:
         self.action_pick(message.index)
 

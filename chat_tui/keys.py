@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from textual.app import App
 from textual.binding import Binding, BindingsMap, BindingType
@@ -20,6 +21,15 @@ from textual.keys import format_key
 
 Section = tuple[str, Sequence[tuple[str, str]]]
 """A title, and rows of keys and what they do."""
+
+
+class Hint(NamedTuple):
+    """Keys and what they do, as a line tells it; `key` is the one that a click stands for."""
+
+    keys: str
+    does: str
+    key: str = ""
+
 
 _DIGITS = range(1, 10)
 
@@ -351,6 +361,12 @@ class Keys:
         """The first key of an action; of several actions, one behind the other."""
         firsts = [self.names(BINDINGS[action])[0] for action in actions]
         return ("" if all(first in _ARROWS for first in firsts) else " ").join(firsts)
+
+    def hint(self, does: str, *actions: str) -> Hint:
+        """What the first key of an action does; of several actions, the first keys."""
+        binding = BINDINGS[actions[0]]
+        key = (self.changed.get(actions[0]) or binding.key).split(",")[0]
+        return Hint(self.first(*actions), does, key if len(actions) == 1 else "")
 
     def span(self, action: str, count: int) -> str:
         """The keys of numbered actions: `chat.pick`, 3 is Alt+1–3."""

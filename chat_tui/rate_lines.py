@@ -9,7 +9,7 @@ import shlex
 
 from rich.text import Text
 
-from chat_tui.keys import Keys
+from chat_tui.keys import Hint, Keys
 from chat_tui.rating import Progress, Rating
 from chat_tui.rendering import Palette, sanitise
 
@@ -57,7 +57,7 @@ def _left(progress: Progress) -> str:
     return f"{hours} h {minutes} min left" if hours else f"{minutes} min left"
 
 
-def actions(rating: Rating, count: int, keys: Keys) -> list[tuple[str, str]]:
+def actions(rating: Rating, count: int, keys: Keys) -> list[Hint]:
     """What keys do now, the most needed ones first; `count` answers are shown."""
     leaving = [("rating.undo", "back"), ("rating.quit", "quit")]
     if rating.prompt is None:
@@ -73,8 +73,8 @@ def actions(rating: Rating, count: int, keys: Keys) -> list[tuple[str, str]]:
             ("rating.stop", "stop"),
             ("rating.help", "help"),
         ]
-    picks = [(keys.span("rating.pick", min(count, 9)), "picks")] if count else []
-    return [*picks, *((keys.first(action), what) for action, what in does)]
+    picks = [Hint(keys.span("rating.pick", min(count, 9)), "picks")] if count else []
+    return [*picks, *(keys.hint(what, action) for action, what in does)]
 
 
 def last(rating: Rating, keys: Keys) -> str:

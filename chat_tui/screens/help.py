@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.events import Click
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -75,6 +76,11 @@ class HelpScreen(ModalScreen[None]):
                     lines.append(Content.assemble((keys, "$foreground"), (line, "$foreground 60%")))
                     keys = " " * lead
         return Content("\n").join(lines)
+
+    def on_click(self, event: Click) -> None:
+        """Beside the box: close it."""
+        if not self.query_one(VerticalScroll).region.contains_point(event.screen_offset):
+            self.dismiss()
 
     def action_scroll(self, step: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=step, animate=False)

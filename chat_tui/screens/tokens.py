@@ -20,7 +20,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input
 
-from chat_tui.keys import TOKEN_SCREEN, Keys
+from chat_tui.keys import TOKEN_SCREEN, Hint, Keys
 from chat_tui.rendering import Palette
 from chat_tui.rendering.token_lines import name_of
 from chat_tui.scores import LEVELS, Scored, Surprise
@@ -238,27 +238,28 @@ class TokenScreen(Screen[None]):
         palette, keys = Palette.of(self.app), Keys.of(self.app)
         if self.panel.has_focus:
             told = [
-                (keys.first("alternatives.up", "alternatives.down"), "choose"),
-                (keys.first("alternatives.fork"), "fork"),
-                (keys.first("alternatives.leave"), "back"),
+                keys.hint("choose", "alternatives.up", "alternatives.down"),
+                keys.hint("fork", "alternatives.fork"),
+                keys.hint("back", "alternatives.leave"),
             ]
         else:
             told = [
-                (keys.first("tokens.left", "tokens.right", "tokens.up", "tokens.down"), "move"),
-                (keys.first("tokens.next-surprise", "tokens.previous-surprise"), "surprising"),
-                (keys.first("tokens.alternatives"), "alternatives"),
+                keys.hint("move", "tokens.left", "tokens.right", "tokens.up", "tokens.down"),
+                keys.hint("surprising", "tokens.next-surprise", "tokens.previous-surprise"),
+                keys.hint("alternatives", "tokens.alternatives"),
             ]
             if self.subject.answer is not None:
-                told.append((keys.first("tokens.type"), "own text"))
+                told.append(keys.hint("own text", "tokens.type"))
             if len(self.subjects) > self._answers:
                 other = "answer" if self.shown >= self._answers else "message"
-                told.append((keys.first("tokens.prompt"), other))
+                told.append(keys.hint(other, "tokens.prompt"))
             if self._answers > 1:
-                told.append((keys.span("tokens.answer", min(self._answers, 9)), "other answers"))
-                told.append((keys.first("tokens.part"), "parting"))
+                numbers = keys.span("tokens.answer", min(self._answers, 9))
+                told.append(Hint(numbers, "other answers"))
+                told.append(keys.hint("parting", "tokens.part"))
             if self._lacks_scores:
-                told.insert(2, (keys.first("tokens.score"), "score it"))
-            told.append((keys.first("tokens.close"), "closes"))
+                told.insert(2, keys.hint("score it", "tokens.score"))
+            told.append(keys.hint("closes", "tokens.close"))
         self.keys.content = key_line(told, self.size.width - 2, palette)
 
     # What the user does

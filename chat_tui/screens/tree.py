@@ -31,13 +31,13 @@ from chat_tui.widgets.transcript import User, draw
 WIDE = 110  # cells from which the preview stands beside the tree
 _READS_PER_SECOND = 3
 _KEYS = (
-    (("tree.up", "tree.down"), "move"),
-    (("tree.outwards", "tree.inwards"), "fold"),
-    (("tree.go",), "go there"),
-    (("tree.tokens",), "tokens"),
-    (("tree.fold-all",), "fold all"),
-    (("tree.unfold-all",), "unfold all"),
-    (("tree.close",), "closes"),
+    ("move", "tree.up", "tree.down"),
+    ("fold", "tree.outwards", "tree.inwards"),
+    ("go there", "tree.go"),
+    ("tokens", "tree.tokens"),
+    ("fold all", "tree.fold-all"),
+    ("unfold all", "tree.unfold-all"),
+    ("closes", "tree.close"),
 )
 
 
@@ -145,7 +145,7 @@ class TreeScreen(Screen[None]):
             ),
         )
         keys = Keys.of(self.app)
-        told = [(keys.first(*actions), does) for actions, does in _KEYS]
+        told = [keys.hint(*hint) for hint in _KEYS]
         self.keys.content = key_line(told, self.size.width - 2, palette)
         self._previewed = None
         self._preview()

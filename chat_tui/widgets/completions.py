@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 from textual.content import Content
+from textual.events import Click
+from textual.message import Message
 from textual.widgets import Static
 
 from chat_tui.commands import Choice
@@ -36,11 +38,15 @@ class Completions(Static):
     }
     """
 
+    class Taken(Message):
+        """A click took what is chosen now."""
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
         self._choices: list[Choice] = []
         self._hint = ""
         self._place: int | None = None
+        self._top = 0
 
     @property
     def chosen(self) -> Choice | None:
@@ -69,10 +75,15 @@ class Completions(Static):
         self._show()
         return True
 
+    def on_click(self, event: Click) -> None:
+        if self._top + event.y < len(self._choices):
+            self._place = self._top + event.y
+            self.post_message(self.Taken())
+
     def _show(self) -> None:
         room = max(self.app.size.width - 4, 10)
         place = self._place or 0
-        top = max(0, min(place - MAX_ROWS + 1, len(self._choices) - MAX_ROWS))
+        self._top = top = max(0, min(place - MAX_ROWS + 1, len(self._choices) - MAX_ROWS))
         wide = max((cell_len(choice.label) for choice in self._choices), default=0)
         lines: list[Content] = []
         for choice in self._choices[top : top + MAX_ROWS]:

@@ -190,6 +190,11 @@ class CompareGrid(Widget):
         if isinstance(focused, Pane) and focused in self.panes:
             self.focused_index = focused.index
 
+    def on_click(self) -> None:
+        # Some terminals tell of clicks, not of the way between them.
+        for pane in self.panes:
+            pane.point()
+
     def on_state_strip_chosen(self, event: StateStrip.Chosen) -> None:
         event.stop()
         self.focus_pane(event.index)

@@ -17,6 +17,8 @@ from typing import Literal
 
 from rich.style import Style
 from rich.text import Text
+from textual.content import Content
+from textual.style import Style as VisualStyle
 
 from chat_tui.rendering import Flow, Palette, sanitise
 from chat_tui.rendering.wrap import Line, wrap
@@ -78,6 +80,7 @@ class Pane(LinesView):
         self.numbered = numbered
         self.figures = figures
         self.unfolded = False
+        self.pointed_at = False
         self.flow = Flow()
         self.state: State = "waiting"
         self.tokens = 0
@@ -222,6 +225,18 @@ class Pane(LinesView):
     def on_resize(self) -> None:
         self.repaint()
 
+    def on_enter(self) -> None:
+        self.point()
+
+    def on_leave(self) -> None:
+        self.point()
+
+    def point(self) -> None:
+        """See whether the mouse is over it."""
+        if self.pointed_at != self.is_mouse_over:
+            self.pointed_at = self.is_mouse_over
+            self._paint_heading(scrolled=False)
+
     def repaint(self) -> None:
         """Draw everything anew: another width, another theme."""
         self._dirty = True
@@ -253,7 +268,7 @@ class Pane(LinesView):
         anyway.
         """
         now = time.monotonic()
-        marks = self.has_class("-picked"), self.has_class("-current")
+        marks = self.has_class("-picked"), self.has_class("-current"), self.pointed_at
         heading = (self.state, marks, self.tokens if self.finished else 0)
         due = self._stats_due if scrolled else self._stats_due + _STATS_EVERY
         if heading == self._heading and (self.finished or now < due):
@@ -261,11 +276,12 @@ class Pane(LinesView):
         self._stats_due = now + _STATS_EVERY
         if heading != self._heading:
             self._heading = heading
-            self.border_title = self._title()
+            self.border_title = Content.from_rich_text(self._title()) + self._target()
         if self.numbered:
             self.border_subtitle = self._figures()
         else:
-            self.border_title = Text(" ").join([self._title(), self._figures(), Text()])
+            told = Text(" ").join([self._title(), self._figures(), Text()])
+            self.border_title = Content.from_rich_text(told) + self._target()
 
     def _title(self) -> Text:
         palette = Palette.of(self.app)
@@ -281,6 +297,14 @@ class Pane(LinesView):
         if self.has_class("-picked"):
             parts.append(Text("picked", palette.success))
         return Text(" ").join(parts)
+
+    def _target(self) -> Content:
+        """What picks the answer by a click, where the mouse is over it."""
+        if not self.pointed_at or self.has_class("-picked"):
+            return Content("")
+        style = VisualStyle.from_rich_style(Palette.of(self.app).marked)
+        click = VisualStyle.from_meta({"@click": f"app.pick({self.index})"})
+        return Content(" ") + Content.styled(" pick ", style + click)
 
     def _figures(self) -> Text:
         if not (self.tokens and self.figures):

@@ -237,8 +237,11 @@ class TokenPanel(Widget, can_focus=True):
         offset = event.get_content_offset(self)
         if offset is None or self.about is None:
             return
-        place = offset.y - (len(self._drawn) - len(self._others()))
-        if 0 <= place < len(self.alternatives) and not self._beside:
+        if self._beside:
+            place = offset.y if offset.x >= FACTS else -1
+        else:
+            place = offset.y - (len(self._drawn) - len(self._others()))
+        if 0 <= place < len(self.alternatives):
             if place == self.choice:
                 self.action_fork()
             self.choice = place
