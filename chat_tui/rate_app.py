@@ -29,7 +29,7 @@ from chat_tui.keys import CHOOSING, RATING, UNCHANGED, Keys
 from chat_tui.look import PLAIN, Look, LookedApp
 from chat_tui.memory import Memory
 from chat_tui.prompts import FilePrompt
-from chat_tui.rate_lines import actions, closing, heading, last
+from chat_tui.rate_lines import actions, closing, heading, remark
 from chat_tui.rating import Rating, Turned
 from chat_tui.recording import Recorder
 from chat_tui.rendering import Palette, sanitise
@@ -227,7 +227,7 @@ class RateApp(LookedApp):
         if self._unsaved:
             text, kind = self._unsaved, "error"
         style = {"info": palette.muted, "warning": palette.warning, "error": palette.error}[kind]
-        said = sanitise(text) or last(rating, self.keys)
+        said = sanitise(text) or remark(rating, self.keys)
         self.told.content = Text(said, style, no_wrap=True, overflow="ellipsis")
         self.loading.state = self.chat.loading
         now = figures(self.chat)

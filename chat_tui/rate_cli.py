@@ -20,7 +20,7 @@ import typer
 from chat_tui.cli import LOOK, attended, chat, look_of, settings_of
 from chat_tui.config import Config
 from chat_tui.conversation import Conversation
-from chat_tui.prompts import read_prompts
+from chat_tui.prompts import PromptsError, read_prompts
 from chat_tui.session import Session
 from chat_tui.store import FILE_NAME, Store
 from engine.paths import data_dir, state_dir
@@ -79,6 +79,10 @@ def rate(
     if len(settings.setups()) < 2:
         raise typer.BadParameter("there is nothing to choose from one answer: -n 2, or more.")
     prompts = read_prompts(file)
+    if len(settings.systems) > 1 and any(prompt.system is not None for prompt in prompts):
+        raise PromptsError(
+            f"{file} has system texts of its own, and --system compares several: take either."
+        )
     if not attended():
         raise typer.BadParameter("rating needs a terminal.")
     from chat_tui.keymap import keys_of  # with Textual, which --help does not wait for

@@ -77,9 +77,11 @@ def actions(rating: Rating, count: int, keys: Keys) -> list[Hint]:
     return [*picks, *(keys.hint(what, action) for action, what in does)]
 
 
-def last(rating: Rating, keys: Keys) -> str:
-    """What was said last, with what was hidden until then."""
-    said = rating.last
+def remark(rating: Rating, keys: Keys) -> str:
+    """What was said last, with what was hidden until then; or that there is nothing to choose."""
+    said, turn = rating.last, rating.turn
+    if turn is not None and turn.over and len({answer.text for answer in turn.rows}) == 1:
+        return "All answers say the same."
     if said is None:
         return ""
     what = {

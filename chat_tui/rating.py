@@ -96,7 +96,7 @@ class Rating:
         self.passed: set[int] = set()
         self.last: Last | None = None
         self._clock, self._today = clock, today
-        self._systems = chat.settings.systems
+        self._models, self._systems = chat.settings.models, chat.settings.systems
         seed = chat.settings.seed
         self._seed = random.randrange(2**32) if seed is None else seed
         _prune(self._tree)
@@ -238,7 +238,8 @@ class Rating:
 
     def _fail(self, place: int, reason: str) -> None:
         self._asked, self._reason = None, ""
-        self._halted = self.chat.phase == "absent"
+        # A chat goes on without a model that does not come; here it was to be compared.
+        self._halted = self.chat.phase == "absent" or self.chat.settings.models != self._models
         if place == self.place:
             self.problems[place] = reason
             self._effects.append(Turned())
@@ -413,20 +414,30 @@ class Rating:
 
     def _fill(self) -> None:
         """Let `chat` answer the prompt that is shown, or one of the next."""
-        if self._asked is not None or self._halted:
-            return None
+        if self._halted:
+            return
+        if self._asked is not None:
+            waits = bool(self.chat.queue) and self._asked != self.place
+            if not (waits and self._lacks(self.place)):
+                return
+            self.chat.take_back()  # the one that is looked at goes first
         ahead = (place for place in self._open() if place != self.place)
         for place in (self.place, *islice(ahead, AHEAD)):
-            waits = place in self._turns or place in self.problems
-            waits |= place in self._put_off and place != self.place
-            if place < len(self.prompts) and not waits:
-                return self._ask(place)
-        return None
+            if self._lacks(place) and (place == self.place or place not in self._put_off):
+                self._ask(place)
+                return
+
+    def _lacks(self, place: int) -> bool:
+        """There is a prompt, and nothing came of it yet."""
+        there = place in self._turns or place in self.problems
+        return place < len(self.prompts) and not there
 
     def _ask(self, place: int) -> None:
         prompt = self.prompts[place]
         self._asked, self._reason = place, ""
         self._put_off.discard(place)
+        if self.chat.settings.models != self._models:
+            self.chat.change("models", self._models)
         own = (prompt.system,)
         self.chat.change("systems", self._systems if prompt.system is None else own)
         self.chat.open(Conversation(self._tree, self._head(place)))

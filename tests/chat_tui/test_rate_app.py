@@ -155,6 +155,14 @@ async def test_each_verdict_has_its_key(tmp_path: Path) -> None:
         assert "Question 5?" in run.shown
 
 
+async def test_answers_that_say_the_same_are_told_to(tmp_path: Path) -> None:
+    async with rating(tmp_path) as run:
+        await run.answer("a", "a", "a", "a")
+        assert run.told == "All answers say the same."
+        await run.press("s")
+        assert run.told == "prompt 1: skipped · u takes it back"
+
+
 async def test_what_is_said_is_in_the_database_at_once(tmp_path: Path) -> None:
     async with rating(tmp_path) as run:
         await run.answer("a", "b", "c", "d")

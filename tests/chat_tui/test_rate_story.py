@@ -31,6 +31,7 @@ def script(asked: Asked, wire: Wire) -> None:
     [
         ('{"prompt": "a"}\n{}\n', [], 'line 2 has no "prompt"'),
         ("a", ["-n", "1"], "nothing to choose from one answer"),
+        ('{"prompt": "a", "system": "b"}', ["--system", "c", "--system", "d"], "take either"),
         ("a", [], "rating needs a terminal"),
         ("a", ["-t", "hot"], "--temperature"),
     ],

@@ -18,10 +18,10 @@ from chat_tui.prompts import FilePrompt, read_prompts
 from chat_tui.rating import AHEAD, Rating, Turned
 from chat_tui.recording import save
 from chat_tui.session import Session
-from chat_tui.settings import Settings
+from chat_tui.settings import Settings, Source
 from chat_tui.store import Store
 from chat_tui.tree import Turn
-from engine.messages import Died, Failed, Overflowed, TokenScore
+from engine.messages import Died, Failed, Load, Overflowed, TokenScore
 from tests.chat_tui.fakes import FakeBackend
 
 PROMPTS = tuple(f"prompt {number}" for number in range(1, 7))
@@ -40,9 +40,12 @@ class Sitting:
         ready: bool = True,
     ) -> None:
         self.backend = FakeBackend()
+        self.backends = [self.backend]
         self.now = 0.0
         self.session = session or Session(title="Rated", rated="prompts.txt")
-        chat = Chat(self.backend, settings or Settings(samples=2), clock=self.clock)
+        chat = Chat(
+            self.backend, settings or Settings(samples=2), make=self._make, clock=self.clock
+        )
         self.rating = Rating(
             chat, prompts, self.session, blind=blind, clock=self.clock, today=self.clock
         )
@@ -50,6 +53,10 @@ class Sitting:
         if ready:
             self.backend.ready()
         self.drain()
+
+    def _make(self, load: Load) -> FakeBackend:
+        self.backends.append(FakeBackend())
+        return self.backends[-1]
 
     def clock(self) -> float:
         return self.now
@@ -442,6 +449,74 @@ def test_a_prompt_comes_with_its_messages_and_its_system_text(tmp_path: Path) ->
     turn = other.turns["Red?"]
     ids = Conversation(tree, tree.parent(turn)).prompt_tokens(turn.answers[0].prompt)
     assert row["prompt_tokens"] == list(ids)
+
+
+@pytest.fixture
+def two(prompts: list[FilePrompt]) -> Sitting:
+    """Two models, one answer each; both are there."""
+    sitting = Sitting(
+        prompts, settings=Settings(models=(Source("a"), Source("b")), samples=1), ready=False
+    )
+    for backend in sitting.backends:
+        backend.ready(backend.loads[-1].name)
+        sitting.drain()
+    return sitting
+
+
+def test_models_are_compared_whoever_answers_first(two: Sitting) -> None:
+    first, second = two.backends
+    assert first.ask.text == second.ask.text == "prompt 1"
+    second.answer("from b")
+    two.drain()
+    assert two.asked == ["prompt 1"]
+    first.answer("from a")
+    two.drain()
+    assert first.ask.text == second.ask.text == "prompt 2"
+    two.rating.pick(1)
+    assert two.verdicts() == {"prompt 1": "from b"}
+    assert [answer.model.name for answer in two.turns["prompt 1"].answers] == ["a", "b"]
+
+
+def test_one_model_that_fails_leaves_the_others_answer_and_is_asked_again(two: Sitting) -> None:
+    first, second = two.backends
+    second.say(Died("It was killed."))
+    two.drain()
+    first.answer("from a")
+    two.drain()
+    assert list(two.rating.problems.values()) == ["It was killed."]
+    two.rating.retry()
+    two.drain()
+    assert len(second.loads) == 2
+    second.ready("b")
+    two.drain()
+    # One ahead waited for the model already; the one that is looked at goes first.
+    assert two.asked == ["prompt 1", "prompt 1"]
+    assert second.ask.text == "prompt 1"
+    first.answer("from a")
+    second.answer("from b")
+    two.drain()
+    two.rating.pick(1)
+    assert two.verdicts() == {"prompt 1": "from b"}
+
+
+def test_a_model_that_does_not_come_is_not_left_out_of_the_comparison(
+    prompts: list[FilePrompt],
+) -> None:
+    settings = Settings(models=(Source("a"), Source("b")), samples=1)
+    sitting = Sitting(prompts, settings=settings, ready=False)
+    sitting.backend.ready("a")
+    sitting.drain()
+    second = sitting.backends[1]
+    second.say(Failed(None, "There is no b."))
+    sitting.drain()
+    assert sitting.rating.problems == {0: "b: There is no b."}
+    assert sitting.asked == []
+    sitting.rating.retry()
+    sitting.drain()
+    second = sitting.backends[-1]
+    second.ready("b")
+    sitting.drain()
+    assert sitting.backend.ask.text == second.ask.text == "prompt 1"
 
 
 def test_scores_of_what_was_judged_before_are_packed(sitting: Sitting) -> None:
