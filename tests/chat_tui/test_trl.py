@@ -28,7 +28,7 @@ TURNS = (
 def exported(kind: str, folder: Path, system: str | None = None) -> Any:
     """Three turns with a pick each, as `datasets` loads them."""
     talk = Talk()
-    talk.chat.change("system", system)
+    talk.chat.change("systems", (system,))
     talk.chat.change("samples", 3)
     for user, answers, pick in TURNS:
         talk.ask(user, *answers, pick=pick)
