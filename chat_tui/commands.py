@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from chat_tui.labels import show_system
+from chat_tui.model import short_names
 from chat_tui.parts import Wanted, wanted
 from chat_tui.path_choices import paths
 from chat_tui.settings import MAX_SAMPLES, Own, OwnField, Settings, Setup, show_top_k
@@ -163,10 +165,11 @@ def show_temperatures(values: Sequence[float]) -> str:
 
 def show_panes(setups: Sequence[Setup]) -> str:
     """What all panes have, then what each has for itself."""
+    names = short_names(setup.model.stand_in for setup in setups)
     told = [
         (
-            str(setup.model),
-            "own system text" if setup.system is None else f"“{setup.system}”",
+            names[setup.model.stand_in],
+            show_system(setup.system),
             f"T {setup.temperature:g}",
             show_top_k(setup.top_k),
         )

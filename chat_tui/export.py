@@ -55,7 +55,7 @@ def _markdown(session: Session) -> str:
 def _said_so_far(path: Sequence[Pick]) -> Iterator[str]:
     for pick in path:
         yield from ("**You**", pick.user)
-        yield from (f"**{pick.answer.model.name}** ({pick.caption})", pick.answer.text)
+        yield from (f"**{pick.answer.model.name}** ({pick.sampling})", pick.answer.text)
 
 
 def _rated(tree: Tree, turns: Sequence[Turn]) -> Iterator[str]:
@@ -68,7 +68,7 @@ def _rated(tree: Tree, turns: Sequence[Turn]) -> Iterator[str]:
         for place, answer in enumerate(answers, 1):
             picked = ": picked" if answer.id == turn.picked else ""
             name = f"**{answer.model.name}, answer {place}{picked}**"
-            yield from (f"{name} ({Pick(turn, answer).caption})", answer.text)
+            yield from (f"{name} ({Pick(turn, answer).sampling})", answer.text)
         if turn.verdict in _VERDICTS:
             yield f"*{_VERDICTS[turn.verdict]}*"
 
@@ -105,6 +105,10 @@ def _pairs(session: Session) -> str:
             **{f"chosen_{name}": value for name, value in _facts(chosen).items()},
             **{f"rejected_{name}": value for name, value in _facts(rejected).items()},
             "prompt_tokens": _prompt_tokens(tree, turn, chosen),
+            # Of another model, or under another system text, they are others.
+            "rejected_prompt_tokens": None
+            if rejected.prompt == chosen.prompt
+            else _prompt_tokens(tree, turn, rejected),
         }
         for turn in tree.turns.values()
         for chosen, rejected in preferred(turn)
@@ -175,6 +179,8 @@ def _facts(answer: Answer) -> dict[str, object]:
         "temperature": answer.temperature,
         "top_k": answer.top_k,
         "model": answer.model.name,
+        "server": answer.model.path if "://" in answer.model.path else None,
+        "system": answer.prompt.system,
         "finish_reason": answer.reason,
     }
 

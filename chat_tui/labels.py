@@ -5,10 +5,10 @@ differences(turn.answers)      # ["smollm2 · T 0.2", "smollm2 · T 1.2", "qwen 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from chat_tui.model import Model, short_names
+from chat_tui.model import short_names
 from chat_tui.settings import show_top_k
 
 if TYPE_CHECKING:
@@ -18,25 +18,35 @@ _SYSTEM = 28
 """Characters of a system text in a label."""
 
 
+class Difference(NamedTuple):
+    """What an answer has that not all of them have, in words; empty where all have the same."""
+
+    model: str = ""
+    system: str = ""
+    temperature: str = ""
+    top_k: str = ""
+
+
+def differing(answers: Sequence[Answer]) -> list[Difference]:
+    """For each answer what it differs in from others."""
+    models = short_names(answer.model for answer in answers)
+    told = [
+        Difference(
+            models[answer.model],
+            show_system(answer.prompt.system),
+            f"T {answer.temperature:g}",
+            show_top_k(answer.top_k),
+        )
+        for answer in answers
+    ]
+    columns = zip(*told, strict=True)
+    shown = [column if len(set(column)) > 1 else ("",) * len(told) for column in columns]
+    return [Difference(*row) for row in zip(*shown, strict=True)]
+
+
 def differences(answers: Sequence[Answer]) -> list[str]:
-    """One label for each answer, with what is not the same in all of them; empty where all is."""
-    labels: list[list[str]] = [[] for _ in answers]
-    for shown in (
-        _models([answer.model for answer in answers]),
-        [show_system(answer.prompt.system) for answer in answers],
-        [f"T {answer.temperature:g}" for answer in answers],
-        [show_top_k(answer.top_k) for answer in answers],
-    ):
-        if len(set(shown)) > 1:
-            for label, part in zip(labels, shown, strict=True):
-                label.append(part)
-    return [" · ".join(label) for label in labels]
-
-
-def _models(models: Iterable[Model]) -> list[str]:
-    models = list(models)
-    names = short_names(models)
-    return [names[model] for model in models]
+    """The same as one label for each answer."""
+    return [" · ".join(filter(None, difference)) for difference in differing(answers)]
 
 
 def show_system(system: str | None) -> str:

@@ -13,6 +13,7 @@ in its place is there: a model that cannot be loaded costs nothing that was ther
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Literal
 
 from chat_tui.backends.base import Backend
@@ -195,7 +196,7 @@ class Lanes:
         """Of one of them; where there are several, as short as tells it from the others."""
         if len(self) == 1:
             return lane.name
-        models = {each: Model(each.name, each.source.server or "") for each in {*self, lane}}
+        models = {each: replace(each.source.stand_in, name=each.name) for each in {*self, lane}}
         return short_names(models.values())[models[lane]]
 
     def want(self, settings: Settings, *, sent: bool = False) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from chat_tui.model import Model
 from engine.messages import (
     DEFAULT_KEY_ENV,
     DEFAULT_TEMPERATURE,
@@ -67,6 +68,11 @@ class Source:
     def label(self) -> str:
         """By the name that the user knows it by."""
         return self.name or str(self)
+
+    @property
+    def stand_in(self) -> Model:
+        """For what only looks at names and places."""
+        return Model(self.label, self.server or "")
 
 
 @dataclass(frozen=True)

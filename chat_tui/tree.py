@@ -25,6 +25,7 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
+from chat_tui.labels import Difference, differing
 from chat_tui.model import GIVEN, Model
 from engine.messages import Exchange, FinishReason, TokenScore, ToolCall
 
@@ -348,17 +349,31 @@ class Pick(NamedTuple):
 
     @property
     def caption(self) -> str:
-        """What it takes to make the answer again, and how it ended if not by itself."""
+        """What it takes to make the answer again, and how it ended if not by itself; of the model,
+        the system text and top-k only what tells it from the turn's other answers."""
+        return self._told(self._differs.model)
+
+    @property
+    def sampling(self) -> str:
+        """The same, for where the model is named anyway."""
+        return self._told("")
+
+    @property
+    def _differs(self) -> Difference:
+        return differing(self.turn.answers)[self.picked]
+
+    def _told(self, model: str) -> str:
         answer, count = self.answer, len(self.turn.answers)
         if answer.model == GIVEN:
             return "given"
-        of = f"{self.picked + 1} of {count}" if count > 1 else ""
-        begun = f"begun by answer {answer.source}" if answer.source is not None else ""
         parts = (
-            of,
+            f"{self.picked + 1} of {count}" if count > 1 else "",
+            model,
+            self._differs.system,
             f"T {answer.temperature:g}",
+            self._differs.top_k,
             f"seed {answer.seed}",
-            begun,
+            f"begun by answer {answer.source}" if answer.source is not None else "",
             _ENDINGS.get(answer.reason or "", ""),
         )
         return " · ".join(part for part in parts if part)

@@ -164,7 +164,7 @@ class TreeScreen(Screen[None]):
         if answer is None:
             lines = draw(User(row.turn.user), width, palette)
         else:
-            caption = f"{Pick(row.turn, answer).caption} · {answer.model.name}"
+            caption = f"{Pick(row.turn, answer).sampling} · {answer.model.name}"
             entry = Answered(answer.text, tuple(answer.calls), tuple(answer.forced), caption)
             lines = draw(entry, width, palette)
         self.preview.following = False
