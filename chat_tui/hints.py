@@ -30,7 +30,8 @@ def hints(
         asks = f"{send} asks it beside the old one"
         return f"editing {editing} · {title}", [asks, f"{stop} leaves it"]
     looked_at = turn or chat.last
-    lost = looked_at is not None and looked_at.lost and chat.phase == "ready"
+    ended = looked_at is not None and looked_at.over
+    lost = looked_at is not None and ended and looked_at.lost and chat.phase == "ready"
     again = [f"{keys.first('chat.again')} asks again"] if lost else []
     if turn is None or not turn.started:
         newline, help = keys.first("prompt.newline"), keys.first("chat.help")

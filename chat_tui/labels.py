@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _SYSTEM = 28
 """Characters of a system text in a label."""
+_SHORTEST = 8
+"""Characters to which a part of a label is shortened, and no further."""
 
 
 class Difference(NamedTuple):
@@ -47,6 +49,19 @@ def differing(answers: Sequence[Answer]) -> list[Difference]:
 def differences(answers: Sequence[Answer]) -> list[str]:
     """The same as one label for each answer."""
     return [" · ".join(filter(None, difference)) for difference in differing(answers)]
+
+
+def fitted(label: str, cells: int) -> str:
+    """A label in at most `cells` characters, as far as its parts can be shortened; the longest
+    first, so that a long name leaves room for the temperature behind it."""
+    parts = label.split(" · ")
+    while (excess := len(" · ".join(parts)) - cells) > 0:
+        longest = max(range(len(parts)), key=lambda place: len(parts[place]))
+        length = max(len(parts[longest]) - excess, _SHORTEST)
+        if length >= len(parts[longest]):
+            break
+        parts[longest] = parts[longest][: length - 1].rstrip() + "…"
+    return " · ".join(parts)
 
 
 def show_system(system: str | None) -> str:

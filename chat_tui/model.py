@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -85,10 +86,12 @@ def _fingerprint(path: Path) -> tuple[int, str]:
 
 
 def short_names(models: Iterable[Model]) -> dict[Model, str]:
-    """As short as tells them apart: the last part of a name or path; where that is not enough, with
-    where the model runs, or all of its path."""
-    names = {model: _short(model.name) for model in models}
-    for longer in (_located, _whole):
+    """As short as tells them apart: the end of a name or path; where a model runs, if it is called
+    the same elsewhere; all that is known of it, where even that is not enough."""
+    names = {model: _end(model.name, 1) for model in models}
+    by_ends = [partial(_end_of, parts=parts) for parts in range(2, 7)]
+    ladder: list[Callable[[Model], str]] = [_placed, *by_ends, _whole]
+    for longer in ladder:
         counts = Counter(names.values())
         names = {
             model: name if counts[name] == 1 else longer(model) for model, name in names.items()
@@ -96,16 +99,19 @@ def short_names(models: Iterable[Model]) -> dict[Model, str]:
     return names
 
 
-def _short(name: str) -> str:
-    return name.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".gguf") or name
+def _end(name: str, parts: int) -> str:
+    path = name.rstrip("/\\").replace("\\", "/").removesuffix(".gguf")
+    return "/".join(path.split("/")[-parts:]) or name
 
 
-def _located(model: Model) -> str:
-    if "://" in model.path:
-        return f"{_short(model.name)}@{urlsplit(model.path).netloc}"
-    folder = Path(model.name).parent.name
-    return f"{folder}/{_short(model.name)}" if folder else _short(model.name)
+def _end_of(model: Model, parts: int) -> str:
+    return _placed(model) if "://" in model.path else _end(model.name, parts)
+
+
+def _placed(model: Model) -> str:
+    place = urlsplit(model.path).netloc
+    return _end(model.name, 1) + (f"@{place}" if place else "")
 
 
 def _whole(model: Model) -> str:
-    return f"{model.name} {model.dtype} {model.device}".strip()
+    return " ".join(filter(None, (model.name, model.path, model.dtype, model.device)))

@@ -20,6 +20,7 @@ from rich.text import Text
 from textual.content import Content
 from textual.style import Style as VisualStyle
 
+from chat_tui.labels import fitted
 from chat_tui.rendering import Flow, Palette, sanitise
 from chat_tui.rendering.wrap import Line, wrap
 from chat_tui.scores import Surprise
@@ -46,6 +47,7 @@ _ENDINGS: dict[State, str] = {
 }
 _STATS_EVERY = 1.0  # seconds: figures that change ten times a second cannot be read
 _ALL_SHARED = (1 << 40, 1 << 40)  # where answers part, as long as they have not
+_FRAME = 4  # cells of the upper edge that no title can have
 _DRAWN_EACH_TIME = 1500  # characters of an open block; longer ones are drawn less often
 
 
@@ -290,13 +292,16 @@ class Pane(LinesView):
             current = self.has_class("-current")
             number = f" {self.index + 1} " if current else str(self.index + 1)
             parts.insert(0, Text(number, palette.marked if current else palette.strong))
-        if self.label:
-            parts.append(Text(sanitise(self.label)))
+        behind = []
         if self.state in _ENDINGS:
-            parts.append(Text(_ENDINGS[self.state], palette.muted))
+            behind.append(Text(_ENDINGS[self.state], palette.muted))
         if self.has_class("-picked"):
-            parts.append(Text("picked", palette.success))
-        return Text(" ").join(parts)
+            behind.append(Text("picked", palette.success))
+        if self.label:
+            rest = sum(part.cell_len + 1 for part in [*parts, *behind])
+            room = self.size.width - rest - (_FRAME if self.numbered else 0)
+            parts.append(Text(fitted(sanitise(self.label), room)))
+        return Text(" ").join([*parts, *behind])
 
     def _target(self) -> Content:
         """What picks the answer by a click, where the mouse is over it."""

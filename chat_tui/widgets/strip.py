@@ -18,6 +18,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from chat_tui.labels import fitted
 from chat_tui.rendering import Palette, sanitise
 from chat_tui.widgets.pane import Pane
 
@@ -91,12 +92,13 @@ class StateStrip(Widget):
             (f" {glyph}" if current and wide else glyph, style),
         ]
         room -= sum(cell_len(text) for text, _ in runs) - 1
-        for text, style in (
-            (f"{pane.tokens:>4}" if wide else f" {pane.tokens}", quiet),
-            (f" {sanitise(pane.label)}" if pane.label else "", quiet),
-        ):
+        tokens = f"{pane.tokens:>4}" if wide else f" {pane.tokens}"
+        label = (
+            f" {fitted(sanitise(pane.label), room - cell_len(tokens) - 1)}" if pane.label else ""
+        )
+        for text in (tokens, label):
             if text and cell_len(text) <= room:
-                runs.append((text, style))
+                runs.append((text, quiet))
                 room -= cell_len(text)
         if pane.figures and room > _SPARK and (spark := pane.surprise.sparkline(_SPARK)):
             runs.append((f" {spark:<{_SPARK}}", quiet))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from textual import events
@@ -14,16 +14,28 @@ from chat_tui.app import STATUS_EVERY, ChatApp
 from chat_tui.keys import UNCHANGED, Keys
 from chat_tui.look import PLAIN, Look
 from chat_tui.settings import Settings
+from engine.messages import Load
 from tests.chat_tui.fakes import FakeBackend
 
 
 @dataclass
 class Running:
-    """What a test acts on."""
+    """What a test acts on. `backend` is that of the first model, `backends` are those of all."""
 
     app: ChatApp
     backend: FakeBackend
     pilot: Pilot[None]
+    backends: list[FakeBackend] = field(default_factory=list)
+
+    async def load(self) -> None:
+        """All models come, one after the other where they wait for one another."""
+        loaded: list[FakeBackend] = []
+        while self.app.chat.phase == "loading":
+            for backend in self.backends:
+                if backend.loads and backend not in loaded:
+                    loaded.append(backend)
+                    backend.ready(backend.loads[-1].name or "Qwen/Qwen2.5-7B-Instruct")
+            await self.settle()
 
     async def settle(self) -> None:
         """Let everything that was said or pressed take effect."""
@@ -87,12 +99,27 @@ async def running(
     keys: Keys = UNCHANGED,
     look: Look = PLAIN,
 ) -> AsyncIterator[Running]:
-    backend = FakeBackend()
-    app = ChatApp(settings or Settings(), backend, state=state, keep=keep, keys=keys, look=look)
+    backends = [FakeBackend()]
+
+    def make(load: Load) -> FakeBackend:
+        backends.append(FakeBackend())
+        return backends[-1]
+
+    app = ChatApp(
+        settings or Settings(),
+        backends[0],
+        make=make,
+        state=state,
+        keep=keep,
+        keys=keys,
+        look=look,
+    )
     async with app.run_test(size=size) as pilot:
-        run = Running(app, backend, pilot)
-        if ready:
-            backend.ready()
+        run = Running(app, backends[0], pilot, backends)
+        if ready and len(app.chat.lanes) > 1:
+            await run.load()
+        elif ready:
+            backends[0].ready()
         await run.settle()
         try:
             yield run

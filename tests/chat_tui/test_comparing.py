@@ -11,6 +11,7 @@ import pytest
 from chat_tui.document import from_json, to_json
 from chat_tui.effects import Began, Fed, Noted, Overflow, Prefilled, Returned, RowEnded, ScoresCame
 from chat_tui.export import write
+from chat_tui.labels import fitted
 from chat_tui.recording import save
 from chat_tui.session import Session
 from chat_tui.settings import Own, Settings, Source
@@ -434,6 +435,13 @@ def test_what_differs_is_told_wherever_an_answer_is_shown(mixed: Talk) -> None:
         "b · own system text · top-k 5",
         "b · “Be brief.” · all tokens",
     ]
+
+
+def test_a_label_is_shortened_where_it_is_longest() -> None:
+    label = "Qwen2.5-7B-Instruct · “You are a pirate.” · T 0.2"
+    assert fitted(label, 60) == label
+    assert fitted(label, 40) == "Qwen2.5-7… · “You are a pirate.” · T 0.2"
+    assert fitted(label, 10) == "Qwen2.5… · “You ar… · T 0.2", "and no further"
 
 
 def test_the_whole_comes_back_to_the_byte_in_whatever_order_it_came(mixed: Talk) -> None:

@@ -159,13 +159,13 @@ def test_a_process_that_dies_costs_its_own_model_alone(made: Made) -> None:
 
 def test_names_are_as_short_as_tells_them_apart(made: Made) -> None:
     made.want(
-        Source("/models/one/model.gguf"),
-        Source("/models/two/model.gguf"),
+        Source("/models/one/sft/model.gguf"),
+        Source("/models/two/sft/model.gguf"),
         Source("org/small", "http://gpu:8000"),
         Source("org/small"),
     )
     names = [made.lanes.name(lane) for lane in made.lanes]
-    assert names == ["one/model", "two/model", "small@gpu:8000", "org/small"]
+    assert names == ["one/sft/model", "two/sft/model", "small@gpu:8000", "small"]
 
 
 # How a model is spelled, and what is asked of each.
