@@ -70,7 +70,7 @@ class Lane:
     @property
     def name(self) -> str:
         if self.info is not None and self._held is not None and self._held[0] == self.source:
-            return self.info.title
+            return self.info.name
         return self.source.label
 
     @property
@@ -195,7 +195,7 @@ class Lanes:
     def name(self, lane: Lane) -> str:
         """Of one of them; where there are several, as short as tells it from the others."""
         if len(self) == 1:
-            return lane.name
+            return lane.info.title if lane.info and lane.info.name == lane.name else lane.name
         models = {each: replace(each.source.stand_in, name=each.name) for each in {*self, lane}}
         return short_names(models.values())[models[lane]]
 

@@ -15,6 +15,7 @@ import signal
 import stat
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import FrameType
@@ -113,7 +114,7 @@ class _Once:
         backend = self._make(load)
         try:
             backend.send(load)  # the model loads while the text comes in
-            events = _events(backend)
+            events = _Events(backend)
             name = self._when_ready(events, source) if self._prompt else ""
             text = self._text()
             name = name or self._when_ready(events, source)
@@ -204,15 +205,27 @@ class _Once:
         return Result(name, setups, started, samples, stats)
 
 
-def _events(backend: WaitingBackend) -> Iterator[Event]:
-    while True:
-        backend.wait(0.5)
-        for event in backend.drain():
-            if isinstance(event, Died):
-                raise _Problem(event.reason)
-            if isinstance(event, Failed):
-                raise _Problem(event.message)
-            yield event
+class _Events:
+    """What a backend says, until it says that something failed. An iterator, not a generator: who
+    stops in the middle goes on with it later."""
+
+    def __init__(self, backend: WaitingBackend) -> None:
+        self._backend = backend
+        self._said: deque[Event] = deque()
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        while not self._said:
+            self._backend.wait(0.5)
+            self._said += self._backend.drain()
+        event = self._said.popleft()
+        if isinstance(event, Died):
+            raise _Problem(event.reason)
+        if isinstance(event, Failed):
+            raise _Problem(event.message)
+        return event
 
 
 def _ending(events: Iterator[Event], writer: Writer | None) -> Iterator[Event]:
