@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from chat_tui.chat import GROWING, Chat
 from chat_tui.conversation import Conversation
 from chat_tui.effects import ScoresCame
+from chat_tui.model import Model
 from chat_tui.scores import Scored, parting, scored
 from chat_tui.settings import show_top_k
 from chat_tui.tree import Answer, Prompt, Turn
@@ -58,8 +59,8 @@ class Looking:
         self._chat = chat
         self._wanted: dict[int, tuple[TokenScreen.Wanted, _Source]] = {}
         self._tree = chat.conversation.tree
-        # What the model thought of messages, by turn and prompt: for as long as they are looked at.
-        self._messages: dict[tuple[int, Prompt], Sequence[TokenScore]] = {}
+        # What models thought of messages, by turn, prompt and model; not kept beyond this run.
+        self._messages: dict[tuple[int, Prompt, Model], Sequence[TokenScore]] = {}
 
     def at_tokens(self, turn: Turn, answer: Answer) -> None:
         """The tokens of an answer; those of the turn's other answers and its message beside."""
@@ -69,13 +70,14 @@ class Looking:
             self._tree = self._chat.conversation.tree
             self._messages.clear()
         shown = self._chat.turn is not None and self._chat.turn.turn is turn
-        where = parting(turn.answers) if shown and self._app.grid.parting else None
+        place = turn.index(answer.id)
+        parted = parting(turn.answers) if shown and self._app.grid.parting else None
         self._app.push_screen(
             TokenScreen(
                 [self._answer(turn, own) for own in turn.answers],
                 self._message(turn, answer),
-                shown=turn.index(answer.id),
-                cursor=where or 0,
+                shown=place,
+                cursor=parted[place] if parted is not None else 0,
                 parting=lambda: parting(turn.answers),
             )
         )
@@ -103,16 +105,17 @@ class Looking:
             return Subject("Message", lambda start: [whole][start:], missing=_UNTOLD)
         return Subject(
             "Message",
-            partial(self._read_message, turn, answer.prompt),
+            partial(self._read_message, turn, answer),
             apart="template",
             source=_Source(turn, answer, message=True),
         )
 
-    def _read_message(self, turn: Turn, prompt: Prompt, start: int) -> Sequence[Scored]:
+    def _read_message(self, turn: Turn, answer: Answer, start: int) -> Sequence[Scored]:
         """Ids, until they are scored; then only what the user wrote counts."""
+        prompt = answer.prompt
         if start >= len(prompt.ids):
             return ()
-        scores = self._messages.get((turn.id, prompt))
+        scores = self._messages.get((turn.id, prompt, answer.model))
         if scores is None:
             return [Scored(token, None) for token in prompt.ids[start:]]
         # The first token of all has none: it follows nothing.
@@ -187,7 +190,8 @@ class Looking:
             return
         wanted, source = self._wanted.pop(effect.ask)
         if not effect.problem and source.message:
-            self._messages[source.turn.id, source.answer.prompt] = effect.scores
+            answer = source.answer
+            self._messages[source.turn.id, answer.prompt, answer.model] = effect.scores
         elif not effect.problem:
             source.answer.fill_scores(effect.scores)
             self._app.grid.rescored(source.answer)

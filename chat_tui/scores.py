@@ -8,6 +8,7 @@ where the engine gave no scores (an old session, a server) there are none.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -126,19 +127,23 @@ def surprising(tokens: Sequence[Scored]) -> list[int]:
     return sorted(place for _, place in sorted(known)[:most])
 
 
-def parting(answers: Sequence[Answer]) -> int | None:
-    """The first token at which answers are no longer all the same; None while they are."""
-    return first_difference(
-        [_pieces(answer) for answer in answers], [answer.reason is not None for answer in answers]
+def parting(answers: Sequence[Answer]) -> list[int] | None:
+    """Of each answer the first token with which they are no longer all the same; None while they
+    are.
+
+    Ids are compared where they mean the same in all of them; else characters, as each answer's own
+    tokens complete them.
+    """
+    ended = [answer.reason is not None for answer in answers]
+    same_ids = all(
+        NO_ID not in answer.tokens and answer.model.speaks_with(answers[0].model)
+        for answer in answers
     )
-
-
-def _pieces(answer: Answer) -> Sequence[object]:
-    """What answers are compared by: ids, or chunks of text where a server tells no ids."""
-    if NO_ID not in answer.tokens:
-        return answer.tokens
-    spans = map(answer.span, range(len(answer.tokens)))
-    return [answer.text[start:end] for start, end in spans]
+    if same_ids:
+        place = first_difference([answer.tokens for answer in answers], ended)
+        return None if place is None else [place] * len(answers)
+    at = first_difference([answer.text for answer in answers], ended)
+    return None if at is None else [bisect_right(answer.ends, at) for answer in answers]
 
 
 def first_difference(rows: Sequence[Sequence[object]], ended: Sequence[bool]) -> int | None:

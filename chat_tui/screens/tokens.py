@@ -113,10 +113,10 @@ class TokenScreen(Screen[None]):
         *,
         shown: int = 0,
         cursor: int = 0,
-        parting: Callable[[], int | None] = lambda: None,
+        parting: Callable[[], Sequence[int] | None] = lambda: None,
     ) -> None:
-        """`shown` is the answer to begin with, `cursor` the place in it; `parting` says where the
-        answers are no longer the same."""
+        """`shown` is the answer to begin with, `cursor` the place in it; `parting` says of each
+        answer where it is no longer the same as the others."""
         super().__init__()
         self.subjects = [*answers, *([prompt] if prompt is not None else [])]
         self.shown = shown
@@ -304,11 +304,11 @@ class TokenScreen(Screen[None]):
 
     def action_part(self) -> None:
         """To the first token that not all answers have."""
-        place = self._parting()
-        if place is None or self.shown >= self._answers:
+        places = self._parting()
+        if places is None or self.shown >= self._answers:
             self.app.bell()
         else:
-            self.view.cursor = place
+            self.view.cursor = places[self.shown]
 
     def action_type(self) -> None:
         if self.subject.answer is None or not self.view.tokens:

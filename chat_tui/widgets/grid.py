@@ -160,9 +160,9 @@ class CompareGrid(Widget):
         """Tell the panes where their answers stop being the same."""
         answers = [pane.answer for pane in self.panes if pane.answer is not None]
         if len(answers) == len(self.panes) > 1:
-            place = parting(answers)
-            for pane in self.panes:
-                pane.part(place)
+            places = parting(answers)
+            for place, pane in enumerate(self.panes):
+                pane.part(None if places is None else places[place])
 
     def watch_zoomed(self) -> None:
         self._lay_out()

@@ -6,7 +6,9 @@ import math
 
 import pytest
 
-from chat_tui.scores import Surprise, first_difference, level, scored, surprising
+from chat_tui.model import Model
+from chat_tui.scores import Surprise, first_difference, level, parting, scored, surprising
+from engine.messages import NO_ID
 from tests.chat_tui.scored import answer_of
 
 
@@ -87,3 +89,19 @@ def test_the_most_surprising_tokens_in_reading_order() -> None:
 )
 def test_where_answers_part(rows: list[list[int]], ended: list[bool], place: int | None) -> None:
     assert first_difference(rows, ended) == place
+
+
+def test_answers_of_models_with_other_tokens_part_where_their_texts_do() -> None:
+    one = answer_of(["The", " sea", " is", " blue"])
+    same = answer_of(["The", " sea", " is", " red"])
+    other = answer_of(["Th", "e se", "a i", "s gr", "ey"])
+    for answer in (one, same, other):
+        answer.reason = "stop"
+    assert parting([one, same]) == [3, 3]
+    other.model = Model("another")
+    assert parting([one, same, other]) == [3, 3, 3]
+    shorter = answer_of(["The s", "ea"])
+    shorter.model, shorter.reason = other.model, "stop"
+    assert parting([one, shorter]) == [2, 2]  # behind its last token: there it ended
+    one.tokens[0] = NO_ID  # a server tells no ids
+    assert parting([one, same]) == [3, 3]
