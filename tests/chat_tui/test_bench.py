@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import subprocess
 import sys
@@ -38,6 +37,7 @@ from engine.bench.report import (
 )
 from engine.errors import EngineError
 from engine.messages import Ask, Load, Ready, Started, Stepped
+from tests.chat_tui.command_line import CommandLine
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL = ROOT / "tests" / "data" / "nanochat" / "V6"
@@ -88,18 +88,6 @@ def shown(report: Report, width: int = 80) -> str:
     out = StringIO()
     bench_tables.show(report, Console(file=out, width=width, highlight=False))
     return out.getvalue()
-
-
-def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    start = "from chat_tui.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", start, "bench", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-    )
 
 
 class TestTables:
@@ -174,15 +162,16 @@ class TestTables:
 
 
 class TestCommand:
-    def test_json_is_one_document_and_nothing_else(self):
+    def test_json_is_one_document_and_nothing_else(self, command_line: CommandLine):
         model = next((MODEL / "chatsft_checkpoints" / "d4").glob("model_*.pt"))
-        run = command(
+        done = command_line(
+            "bench",
             *("--model", str(model), "--device", "cpu", "--dtype", "float32", "--json", "--quick"),
             *("--prompt-tokens", "16,24", "--rows", "1,2", "--decode-tokens", "3"),
             *("--repeats", "1", "--turns", "2"),
         )
-        assert run.returncode == 0, run.stderr
-        document = json.loads(run.stdout)
+        assert done.code == 0, done.err
+        document = json.loads(done.out)
         assert set(document) == {
             "machine",
             "model",
@@ -198,36 +187,37 @@ class TestCommand:
             (24, 1),
             (24, 2),
         ]
-        assert "some " in run.stderr
-        assert "\x1b" not in run.stderr
+        assert "some " in done.err
+        assert "\x1b" not in done.err
 
-    def test_the_measurement_of_a_gpu_can_be_tried_without_one(self):
-        run = command(
+    def test_the_measurement_of_a_gpu_can_be_tried_without_one(self, command_line: CommandLine):
+        done = command_line(
+            "bench",
             *("--suite", "gpu", "--device", "cpu", "--check", "--json"),
             *("--repeats", "1", "--turns", "0"),
         )
-        assert run.returncode == 0, run.stderr
-        document = json.loads(run.stdout)
+        assert done.code == 0, done.err
+        document = json.loads(done.out)
         assert all(check["passed"] for check in document["checks"])
         assert document["model"]["decoding"] == "pipelined"
         assert "NVIDIA GPU" in document["model"]["backend_note"]
         cases = [(row["prompt_tokens"], row["rows"]) for row in document["decode"]]
         assert [(row["prompt_tokens"], row["rows"]) for row in document["eager"]] == cases
         assert document["kernels"]
-        assert "figures mean nothing" in run.stderr
+        assert "figures mean nothing" in done.err
 
-    def test_a_model_that_is_not_there_is_one_line(self):
-        run = command("--model", "no-such-model")
-        assert run.returncode == 1
-        assert run.stdout == ""
-        assert run.stderr.startswith("chat-tui: ")
-        assert len(run.stderr.splitlines()) == 1
+    def test_a_model_that_is_not_there_is_one_line(self, command_line: CommandLine):
+        done = command_line("bench", "--model", "no-such-model")
+        assert done.code == 1
+        assert done.out == ""
+        assert done.err.startswith("chat-tui: ")
+        assert len(done.err.splitlines()) == 1
 
     @pytest.mark.parametrize(
         "arguments", [("--rows", "a"), ("--rows", "0"), ("--suite", "tpu"), ("--check",)]
     )
-    def test_wrong_usage_has_exit_code_2(self, arguments):
-        assert command(*arguments).returncode == 2
+    def test_wrong_usage_has_exit_code_2(self, arguments, command_line: CommandLine):
+        assert command_line("bench", *arguments).code == 2
 
     def test_help_does_not_wait_for_torch(self):
         check = (
@@ -301,8 +291,9 @@ class TestProbe:
         with pytest.raises(EngineError, match="there is no model"):
             screen_bench.run_probe({"panes": 2, "rate": 0, "model": "no-such-model"})
 
-    def test_the_start_is_help_then_a_frame_then_a_model(self, smollm2_path):
-        start = screen_bench.start_times(Settings(), repeats=1)
+    def test_the_start_is_help_then_a_frame_then_a_model(self, endless_path):
+        settings = Settings(models=(Source(str(endless_path)),))
+        start = screen_bench.start_times(settings, repeats=1)
         assert start.help_s > 0
         assert 0 < start.first_frame_s < start.ready_s
 
@@ -314,8 +305,8 @@ class TestProbe:
         )
         assert Config(**json.loads(config.to_json())) == config
 
-    def test_the_engine_alone_answers_what_it_is_asked(self, smollm2_path):
-        asked = {"panes": 2, "rate": 0, "asks": 2, "max_tokens": 4, "model": "smollm2"}
+    def test_the_engine_alone_answers_what_it_is_asked(self, endless_path):
+        asked = {"panes": 2, "rate": 0, "asks": 2, "max_tokens": 4, "model": str(endless_path)}
         rates = screen_bench.engine_alone(asked)
         assert len(rates) == 2
         assert all(rate > 0 for rate in rates)
