@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from chat_tui import __version__, commands
+from chat_tui import __version__, commands, completing
 from chat_tui.ascii import speaks_utf8
 from chat_tui.commands import BadValueError, show_temperatures, show_top_ks
 from chat_tui.config import Config, read
@@ -222,6 +222,7 @@ def chat(
             "NAME@URL is a server's, NAME@local this machine's. Several answer side by side. "
             f"(default: {DEFAULT_MODEL}; of a server, its first)",
             metavar="NAME",
+            autocompletion=completing.models,
         ),
     ] = None,
     server: Annotated[
@@ -275,8 +276,14 @@ def chat(
     reuse_cache: Annotated[
         bool, typer.Option("--reuse-cache", help="Prefill only what is new in each turn.")
     ] = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="cpu, cuda, cuda:1, mps.", autocompletion=completing.devices),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="float32, bfloat16 or float16.", autocompletion=completing.dtypes),
+    ] = None,
     threads: Annotated[
         int | None,
         typer.Option(
@@ -291,7 +298,11 @@ def chat(
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(help="Go on with a saved session; without ID, choose one.", metavar="[ID]"),
+        typer.Option(
+            help="Go on with a saved session; without ID, choose one.",
+            metavar="[ID]",
+            autocompletion=completing.sessions,
+        ),
     ] = None,
     continue_: Annotated[
         bool, typer.Option("--continue", "-c", help="Go on with the last session.")
@@ -301,7 +312,11 @@ def chat(
     ] = False,
     theme: Annotated[
         str,
-        typer.Option(help="Colours (chat-tui config themes); else as chosen last.", metavar="NAME"),
+        typer.Option(
+            help="Colours (chat-tui config themes); else as chosen last.",
+            metavar="NAME",
+            autocompletion=completing.themes,
+        ),
     ] = "",
     ascii_: Annotated[
         bool | None,

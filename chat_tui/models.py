@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chat_tui import completing
 from chat_tui.download_progress import DownloadProgress
 from chat_tui.settings import DEFAULT_MODEL
 from engine.messages import DEFAULT_KEY_ENV
@@ -35,7 +36,7 @@ models = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 _SAFETENSORS = "safetensors"
-Name = Annotated[str, typer.Argument(help="As --model takes it.")]
+Name = Annotated[str, typer.Argument(help="As --model takes it.", autocompletion=completing.models)]
 
 
 @models.callback()

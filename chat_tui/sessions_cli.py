@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chat_tui import completing
 from chat_tui.rendering.sanitise import sanitise
 
 if TYPE_CHECKING:
@@ -48,7 +49,14 @@ class Format(str, Enum):
 
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-Number = Annotated[int, typer.Argument(help="As `sessions list` shows it.", metavar="SESSION")]
+Number = Annotated[
+    int,
+    typer.Argument(
+        help="As `sessions list` shows it.",
+        metavar="SESSION",
+        autocompletion=completing.sessions,
+    ),
+]
 
 
 def _open() -> Store:
@@ -123,7 +131,12 @@ def delete_session(
 
 def export(
     number: Annotated[
-        int | None, typer.Argument(help="As `sessions list` shows it.", metavar="[SESSION]")
+        int | None,
+        typer.Argument(
+            help="As `sessions list` shows it.",
+            metavar="[SESSION]",
+            autocompletion=completing.sessions,
+        ),
     ] = None,
     rated: Annotated[
         Path | None,
