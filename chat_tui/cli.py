@@ -339,9 +339,16 @@ def chat(
     config.check()
     usual = None
     if config.source(context, "samples") == "file":
-        # For the screen: a script that says nothing wants one.
         usual, samples = samples, None
     once = prompt is not None or as_json or not attended()
+    if once:
+        # Several answers are for the screen: a script that does not ask for them wants one.
+        usual = 1
+        model = config.first(context, "model", model)
+        server = config.first(context, "server", server)
+        system = config.first(context, "system", system)
+        temperature = config.first(context, "temperature", temperature)
+        top_k = config.first(context, "top_k", top_k)
     settings = settings_of(
         model=model,
         server=server,
@@ -358,7 +365,7 @@ def chat(
         dtype=dtype,
         threads=threads,
         assume=assume,
-        usual=1 if once else usual,
+        usual=usual,
         usual_server=config.source(context, "server") != "command line",
     )
     if once:

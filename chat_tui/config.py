@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import typer
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 FILE_NAME = "config.toml"
 KEYS = "keys"
 """The name of the file's table of keys (`chat_tui/keymap.py`)."""
+
+T = TypeVar("T")
 
 Source = Literal["default", "file", "environment", "command line"]
 Found = tuple[Source, str, str, Any]
@@ -93,6 +95,14 @@ class Config:
         if given is not None and given.name == "COMMANDLINE":
             return "command line"
         return self.sources.get(parameter, "default")
+
+    def first(self, context: typer.Context, parameter: str, value: T) -> T:
+        """An option's value; of several that the file says, the first."""
+        if self.source(context, parameter) != "file":
+            return value
+        several: Any = value
+        first: Any = several.split(",")[0] if isinstance(several, str) else several[:1]
+        return cast(T, first)
 
     def place(self, context: typer.Context | None, name: str) -> str:
         """Where the value of an option is from, as it is to be told."""

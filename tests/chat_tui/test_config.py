@@ -58,23 +58,26 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     file: Path, monkeypatch: pytest.MonkeyPatch, asked: list[Settings]
 ) -> None:
-    file.write_text('seed = 1\ntop-k = [5, 6]\nmax_tokens = 11\nsystem = "Be brief."\n')
+    file.write_text('seed = 1\ntop-k = 5\nmax_tokens = 11\nsystem = "Be brief."\n')
     monkeypatch.setenv("CHAT_TUI_SEED", "2")
     monkeypatch.setenv("CHAT_TUI_MAX_TOKENS", "22")
     assert run(monkeypatch, "-p", "hi", "--max-tokens", "33") == 0
     (settings,) = asked
-    assert (settings.max_tokens, settings.seed, settings.top_ks) == (33, 2, (5, 6))
+    assert (settings.max_tokens, settings.seed, settings.top_ks) == (33, 2, (5,))
     assert settings.systems == ("Be brief.",)
 
 
-def test_samples_of_the_file_are_for_the_screen_and_not_for_scripts(
+def test_several_answers_of_the_file_are_for_the_screen_and_not_for_scripts(
     file: Path, monkeypatch: pytest.MonkeyPatch, asked: list[Settings]
 ) -> None:
-    file.write_text("samples = 6\n")
+    file.write_text("samples = 6\ntemperature = [0.2, 0.9]\nsystem = ['One.', 'Two.']\n")
     run(monkeypatch, "-p", "hi")
+    run(monkeypatch, "-p", "hi", "-t", "0.5,0.6")
     monkeypatch.setenv("CHAT_TUI_SAMPLES", "3")
     run(monkeypatch, "-p", "hi")
-    assert [settings.samples for settings in asked] == [1, 3]
+    assert [settings.samples for settings in asked] == [1, 2, 3]
+    assert [settings.temperatures for settings in asked] == [(0.2,), (0.5, 0.6), (0.2,)]
+    assert {settings.systems for settings in asked} == {("One.",)}
 
 
 def test_every_option_of_the_chat_can_be_set_in_the_template(file: Path) -> None:
