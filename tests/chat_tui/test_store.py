@@ -342,7 +342,7 @@ def test_a_long_session_opens_with_few_questions_and_reads_scores_later(path: Pa
     kept.ask("message 0", "a " * 200, "b " * 200, pick=0)
     first = kept.chat.conversation.path[0].answer
     first.scores = [score(5)] * len(first.tokens)
-    for number in range(1, 500):
+    for number in range(1, 60):
         parent = kept.chat.conversation.head
         turn = tree.add_turn(parent, f"message {number}")
         for _ in range(3):
@@ -356,7 +356,7 @@ def test_a_long_session_opens_with_few_questions_and_reads_scores_later(path: Pa
         store.connection.set_trace_callback(said.append)
         session = store.load(1)
         store.connection.set_trace_callback(None)
-        assert len(session.conversation.path) == 500
+        assert len(session.conversation.path) == 60
         # As many questions as for a short one, and none for what is read when it is looked at.
         assert len(said) < 10
         assert not [line for line in said if "FROM scores" in line]
