@@ -12,7 +12,6 @@ What is not shown (`show=False`) moves about: the help tells it, the palette lea
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from textual.app import App
@@ -266,8 +265,7 @@ RATING = (
 )
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where keys have a meaning of their own.
 
     Attributes:
@@ -333,8 +331,7 @@ def name_of(key: str, *, ascii: bool = False) -> str:
     return "+".join([*(modifier.capitalize() for modifier in modifiers), shown])
 
 
-@dataclass(frozen=True)
-class Keys:
+class Keys(NamedTuple):
     """The keys of all actions.
 
     Attributes:
@@ -343,7 +340,7 @@ class Keys:
         ascii: arrows are told in words.
     """
 
-    changed: Mapping[str, str] = field(default_factory=dict)
+    changed: Mapping[str, str] = {}
     ascii: bool = False
 
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.segment import Segment
@@ -28,8 +28,7 @@ from chat_tui.memory import Memory
 from chat_tui.theme import DARK, TERMINAL
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     """
     Attributes:
         theme: by name; empty is the one that was chosen last, or the program's own.
@@ -75,7 +74,7 @@ def settled(look: Look) -> Look:
     """
     check_theme(look)
     console = Console(color_system=COLOR_SYSTEM, force_terminal=True)  # type: ignore[arg-type]
-    return replace(look, few_colors=console.color_system in (None, "standard"))
+    return look._replace(few_colors=console.color_system in (None, "standard"))
 
 
 class Ascii(LineFilter):
@@ -90,7 +89,7 @@ class LookedApp(App[None]):
 
     def __init__(self, look: Look, keys: Keys, memory: Memory) -> None:
         super().__init__()
-        self.keys = replace(keys, ascii=look.ascii)
+        self.keys = keys._replace(ascii=look.ascii)
         self.set_keymap(keys.changed)
         self.memory = memory
         self._look = look
