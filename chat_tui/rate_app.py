@@ -243,7 +243,7 @@ class RateApp(LookedApp):
         if self.chat.phase == "loading":
             return "waiting for the model"
         if self.rating.turn is None:
-            return "waiting for the prompt before; Esc stops it"
+            return f"waiting for the prompt before; {self.keys.first('rating.stop')} stops it"
         return "answering; shown when all of them are there" if self.rating.blind else ""
 
     # What the user does.

@@ -17,6 +17,7 @@ from textual.document._edit import Edit
 from textual.widgets import TextArea
 
 from chat_tui.folds import Folds
+from chat_tui.keys import Keys
 from chat_tui.rendering.sanitise import neutral
 from chat_tui.widgets import units
 
@@ -96,7 +97,8 @@ class TextBox(TextArea):
         line, start, end = (before or folded[:1])[-1]
         body = self.folds.bodies[self.document.get_line(line)[start:end]]
         if len(body) > REVEALED:
-            return f"{len(body):,} characters are too many for this box: Ctrl+G edits them."
+            edits = Keys.of(self.app).first("prompt.editor")
+            return f"{len(body):,} characters are too many for this box: {edits} edits them."
         self.history.checkpoint()
         self.replace(body, (line, start), (line, end), maintain_selection_offset=False)
         return ""
