@@ -246,7 +246,8 @@ class Hearing(Asking):
         assert source is not None
         if lane not in self.lanes:
             return
-        self._note(message if len(self.lanes) == 1 else f"{source.label}: {message}", "error")
+        named = len(self.lanes) == 1 or message.startswith(source.label)
+        self._note(message if named else f"{source.label}: {message}", "error")
         rest, before = self.settings.without(source), self._loaded
         if before is not None and before.sources != self.settings.sources:
             self.settings = self.settings.answered_like(before)

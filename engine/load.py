@@ -14,7 +14,6 @@ from torch import Tensor
 from engine.chat_format import ChatFormat, NanochatFormat, PlainFormat
 from engine.errors import EngineError, ModelFileError
 from engine.loading import catalog
-from engine.loading.footprint import footprint
 from engine.loading.hub import best_gguf
 from engine.memory import require_memory
 from engine.messages import ModelInfo
@@ -73,12 +72,15 @@ def load_model(
     Raises:
         EngineError: with one line that says which file, what is wrong and what to do.
     """
+    from engine.loading.footprint import footprint
+
     where = _device(device)
     how = None if dtype is None else dtype_named(dtype)
     path = locate(name, progress)
+    gguf = is_gguf(path)
     if beside:
-        require_memory(name, footprint(path), where)
-    if is_gguf(path):
+        require_memory(f"{name}, beside the others,", footprint(path, where, how, gguf=gguf), where)
+    if gguf:
         _refuse(assume, path)
         return _load_gguf(name, path, where, how)
     if (path / "config.json").is_file():

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import chain, count
 from pathlib import Path
 
 import engine
@@ -26,7 +27,9 @@ _START = f"import sys; sys.path[:1] = [{str(_ROOT)!r}]; from engine.worker impor
 """Not `-m engine.worker`: that would look for the package in the user's working folder first."""
 
 LOG_NAME = "engine.log"
-"""What the engine's libraries print, and tracebacks; overwritten by each start."""
+"""What the engine's libraries print, and tracebacks; overwritten by each start. Of several engines
+each has its own: the second one's is `engine-2.log`."""
+_logs: set[Path] = set()  # that are written to now
 
 
 class LocalBackend:
@@ -69,6 +72,15 @@ class LocalBackend:
         self._arrived.set()
 
 
+def _free_log() -> Path:
+    """One that no other engine of this program writes to."""
+    first = state_dir() / LOG_NAME
+    numbered = (first.with_stem(f"{first.stem}-{number}") for number in count(2))
+    log = next(path for path in chain([first], numbered) if path not in _logs)
+    _logs.add(log)
+    return log
+
+
 class _Child:
     """One process and the two threads that write to it and read from it."""
 
@@ -77,7 +89,7 @@ class _Child:
         self.ended = False
         self._receive = receive
         self._closing = False
-        log = state_dir() / LOG_NAME
+        log = _free_log()
         with open(log, "wb", opener=private_file) as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _START],
@@ -115,6 +127,7 @@ class _Child:
         except (EOFError, OSError, pickle.UnpicklingError):
             self.ended = True
         code = self.process.wait()
+        _logs.discard(self._log)
         self.requests.put(None)
         if not self._closing:
             self._receive(Died(self._reason(code)))

@@ -1,32 +1,39 @@
-"""About how much memory a model will take, from the size of its files alone: for one that is to
-stand beside others.
+"""About how much memory a model takes, known before it is loaded: for one that is to stand beside
+others, which leave it less than the machine has.
 
-Measured with answers to 500 to 1,800 tokens, weights and the growth of the rest of the process: 98
-MB of 4-bit GGUF came to 365 and 60 MB (the 16-bit copies for prefills among them), 426 MB of bf16
-safetensors to 430 and 70 MB.
+What the loaders check is the weights they have to hold, and of a conversion, which is mapped from
+its file, nothing. Beside others the copies in 16 bits count as well, and room for answers: after
+the weights of SmolLM2 (365 MB with the copies) and of a 213M model in bf16 (430 MB), the first
+answers to 500 and 1,800 tokens took 70 and 60 MB more.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-GGUF_FACTOR = 4.0
-"""Weights in memory for each byte of a quantised file."""
+import torch
+
+from engine.loading.gguf_model import gguf_bytes
+from engine.loading.llama import kept_bytes
+from engine.loading.nanochat_paths import locate
+from engine.loading.safetensors import read_sharded
+from engine.loading.tensors import HubTensors
+
 ANSWERS = 256 << 20
-"""Bytes for prompts, answers and what computing them takes."""
+"""Bytes for prompts, answers, and what computing them takes."""
 
 
-def footprint(path: Path) -> int:
-    """Bytes, for what `catalog.resolve` gives: a file, or a folder with weights in it. Rather too
-    many than too few: a nanochat checkpoint in float32 is held in half of it."""
-    if path.is_file():
-        files = [path]
-    else:
-        kinds = ("*.safetensors", "*.gguf", "model_*.pt")
-        found = (sorted(path.glob(kind)) for kind in kinds)
-        files = next((names for names in found if names), [])
-        if files and files[0].suffix == ".pt":
-            files = files[-1:]  # one checkpoint of a run
-    size = sum(file.stat().st_size for file in files)
-    quantised = any(file.suffix == ".gguf" for file in files)
-    return round(size * (GGUF_FACTOR if quantised else 1.0)) + ANSWERS
+def footprint(path: Path, device: torch.device, dtype: torch.dtype | None, *, gguf: bool) -> int:
+    """Bytes, for a file or a folder that `load_model` would load; of a nanochat checkpoint that is
+    in float32 twice as many as it takes.
+
+    Raises:
+        ModelFileError: what says so is broken.
+    """
+    if gguf:
+        return gguf_bytes(path, device, dtype) + ANSWERS
+    if (path / "config.json").is_file():
+        tensors = HubTensors(path, read_sharded(path), post_norms=False)
+        return kept_bytes(tensors, device, dtype) + ANSWERS
+    file = locate(str(path))
+    return (file.stat().st_size if file is not None else 0) + ANSWERS

@@ -111,6 +111,18 @@ def load_gguf(path: Path, device: torch.device, dtype: torch.dtype | None) -> GG
     )
 
 
+def gguf_bytes(path: Path, device: torch.device, dtype: torch.dtype | None) -> int:
+    """What the network in a file takes once it is loaded, the 16-bit copies included.
+
+    Raises:
+        ModelFileError: the file is broken.
+    """
+    source = GGUFTensors(read_gguf(path))
+    dense = dense_bytes(source) if device.type == "cpu" and dtype is None else 0
+    keeps_dense = dense < (total_memory() or 0) // DENSE_SHARE
+    return kept_bytes(source, device, dtype) + dense * keeps_dense
+
+
 def _from_stored(stored: dict[str, Any], path: Path) -> GGUFModel:
     return GGUFModel(
         Llama(stored["weights"]),

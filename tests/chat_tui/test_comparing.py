@@ -235,7 +235,7 @@ def test_a_model_that_cannot_be_loaded_leaves_the_others() -> None:
     assert talk.backends[0].asks == [], "it waits for the other one"
     talk.backends[1].say(Failed(None, "b does not fit into memory."))
     talk.drain()
-    assert notes(talk) == ["b: b does not fit into memory.", "The next message goes to a."]
+    assert notes(talk) == ["b does not fit into memory.", "The next message goes to a."]
     assert talk.seen(Returned) == [Returned("Hi")]
     talk.ask("Hi", "one")
     assert talk.kept == ["Hi", "one"]

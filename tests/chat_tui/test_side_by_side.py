@@ -31,7 +31,9 @@ def server() -> Iterator[SseServer]:
         yield server
 
 
-def test_three_models_answer_one_message_and_all_go_on(server: SseServer, tmp_path: Path) -> None:
+def test_three_models_answer_one_message_and_all_go_on(
+    server: SseServer, session_home: Path, tmp_path: Path
+) -> None:
     """Two workers and a server, one answer each, in a pseudo-terminal; the server's is picked, and
     all three are told of it."""
     terminal = Terminal(
@@ -55,6 +57,7 @@ def test_three_models_answer_one_message_and_all_go_on(server: SseServer, tmp_pa
     terminal.until("Written to")
     terminal.press("ctrl+q")
     assert terminal.end() == 0
+    assert (session_home / "state" / "engine-2.log").exists(), "one for each engine"
 
     pairs = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
     assert [pair["rejected_model"] for pair in pairs] == [OLD, NEW]

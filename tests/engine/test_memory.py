@@ -14,6 +14,7 @@ from engine.loading.footprint import ANSWERS, footprint
 from engine.loading.torch_file import read_tensors
 
 CPU = torch.device("cpu")
+TINY = str(Path(__file__).parents[1] / "data" / "nanochat" / "V6" / "chatsft_checkpoints" / "d4")
 
 
 @pytest.fixture
@@ -51,22 +52,19 @@ def test_what_is_free_on_macos_is_read_off_vm_stat() -> None:
     assert memory.vm_stat_free("vm_stat: not there") is None
 
 
-def test_a_model_beside_others_is_refused_where_they_leave_too_little(
-    container: Path, tmp_path: Path
-) -> None:
-    model = tmp_path / "model.gguf"
-    with model.open("wb") as file:
-        file.write(b"GGUF")
-        file.truncate(100_000_000)
-    with pytest.raises(EngineError, match="it needs about 668 MB and 500 MB are free"):
-        load_model(str(model), device="cpu", beside=True)
+def test_a_model_beside_others_is_refused_where_they_leave_too_little(container: Path) -> None:
+    (container / "memory.current").write_text("950000000\n")
+    load_model(TINY, device="cpu")
+    refused = "d4, beside the others, does not fit into memory: it needs about 269 MB"
+    with pytest.raises(EngineError, match=refused):
+        load_model(TINY, device="cpu", beside=True)
 
 
-def test_the_size_of_a_model_is_that_of_its_weights(tmp_path: Path) -> None:
-    for name in ("a.safetensors", "b.safetensors", "model_000001.pt", "config.json"):
-        (tmp_path / name).write_bytes(bytes(1000))
-    assert footprint(tmp_path) == 2000 + ANSWERS
-    assert footprint(tmp_path / "model_000001.pt") == 1000 + ANSWERS
+def test_a_models_footprint_is_what_it_holds_and_room_for_answers(smollm2_path: Path) -> None:
+    quantised = footprint(smollm2_path, CPU, None, gguf=True) - ANSWERS
+    assert quantised == pytest.approx(365e6, rel=0.1), "with its vocabulary, as it is kept"
+    in_16_bits = footprint(smollm2_path, CPU, torch.bfloat16, gguf=True) - ANSWERS
+    assert in_16_bits == pytest.approx(2 * 134_515_008, rel=0.01)
 
 
 def test_what_does_not_fit_is_said_in_one_line(container: Path) -> None:
