@@ -290,7 +290,7 @@ class Chat(Hearing):
         now = {(setup.temperature, setup.top_k) for setup in self.settings.setups()}
         if (answer.temperature, answer.top_k) not in now:
             return setup
-        return replace(setup, temperature=answer.temperature, top_k=answer.top_k)
+        return setup._replace(temperature=answer.temperature, top_k=answer.top_k)
 
     def _free(self) -> bool:
         """Whether something can be asked now that is no message; else says why not."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from chat_tui.model import Model
 from engine.messages import (
@@ -37,8 +37,7 @@ class SettingsError(ValueError):
     """A value that is fine by itself and not with the others. `str(error)` is one line."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A model and where it runs.
 
     Attributes:
@@ -75,8 +74,7 @@ class Source:
         return Model(self.label, self.server or "")
 
 
-@dataclass(frozen=True)
-class Setup:
+class Setup(NamedTuple):
     """What one answer is asked with. A system text of None is the model's own, a top-k of None all
     tokens."""
 
@@ -89,8 +87,7 @@ class Setup:
 OwnField = Literal["model", "system", "temperature", "top_k", ""]
 
 
-@dataclass(frozen=True)
-class Own:
+class Own(NamedTuple):
     """What a pane (counted from 0) has for itself: a field of its `Setup`; "" takes all of it
     back."""
 
@@ -159,7 +156,7 @@ class Settings:
         for own in self.own:
             if own.pane < len(setups):
                 field: dict[str, object] = {own.field: own.value}
-                setups[own.pane] = replace(setups[own.pane], **field)  # type: ignore[arg-type]
+                setups[own.pane] = setups[own.pane]._replace(**field)  # type: ignore[arg-type]
         return tuple(setups)
 
     @property
@@ -272,7 +269,7 @@ class Settings:
             for other in self.own
             if other.pane != own.pane or (own.field and other.field != own.field)
         )
-        new = (replace(own, value=value),) if own.field else ()
+        new = (own._replace(value=value),) if own.field else ()
         return replace(self, own=(*kept, *new))
 
 
