@@ -20,9 +20,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from chat_tui import __version__, commands, completing
+from chat_tui import __version__, arguments, completing
+from chat_tui.arguments import BadValueError, show_temperatures, show_top_ks
 from chat_tui.ascii import speaks_utf8
-from chat_tui.commands import BadValueError, show_temperatures, show_top_ks
 from chat_tui.config import Config, read
 from chat_tui.served import is_served
 from chat_tui.settings import DEFAULT_MODEL, MAX_SAMPLES, Settings, SettingsError, Source
@@ -446,8 +446,8 @@ def settings_of(
     Raises:
         typer.BadParameter: one of them says nothing that is known, or too much.
     """
-    temperatures = parsed("--temperature", commands.temperatures, temperature)
-    top_ks = parsed("--top-k", commands.top_ks, top_k)
+    temperatures = parsed("--temperature", arguments.temperatures, temperature)
+    top_ks = parsed("--top-k", arguments.top_ks, top_k)
     sources = _sources(model or [], server or [], usual=usual_server)
     systems = tuple(dict.fromkeys(system or _DEFAULTS.systems))
     usual = usual or (1 if len(sources) * len(systems) > 1 else _DEFAULTS.samples)
@@ -466,7 +466,7 @@ def settings_of(
         device=device,
         dtype=dtype,
         threads=threads,
-        assume=tuple(parsed("--assume", commands.assumption, text) for text in assume or ()),
+        assume=tuple(parsed("--assume", arguments.assumption, text) for text in assume or ()),
     )
     try:
         return settings.checked()

@@ -9,185 +9,12 @@ slash is written with two.
 from __future__ import annotations
 
 import difflib
-import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from chat_tui.labels import show_system
-from chat_tui.model import short_names
-from chat_tui.parts import Wanted, wanted
+from chat_tui import arguments
 from chat_tui.path_choices import paths
-from chat_tui.settings import MAX_SAMPLES, Own, OwnField, Settings, Setup, show_top_k
-
-
-class BadValueError(ValueError):
-    """A command's argument is not what it takes. `str(error)` says what it takes."""
-
-
-def _samples(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MAX_SAMPLES:
-        raise BadValueError(f"takes a whole number from 1 to {MAX_SAMPLES}")
-    return int(text)
-
-
-def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text[:9]) == 0:
-        raise BadValueError("takes a whole number from 1")
-    return int(text)
-
-
-def _parts(text: str) -> list[str]:
-    return re.split(r"[,\s]+", text.strip(" ,"))
-
-
-def temperatures(text: str) -> tuple[float, ...]:
-    values: list[float] = []
-    for part in _parts(text):
-        if not re.fullmatch(r"\d{0,3}(\.\d{0,6})?", part) or part in ("", "."):
-            raise BadValueError("takes one number, or one per answer: 0.7 or 0.2,0.7,1.0")
-        values.append(float(part))
-    if max(values) > 10 or len(values) > MAX_SAMPLES:
-        raise BadValueError(f"takes up to {MAX_SAMPLES} numbers from 0 (greedy) to 10")
-    return tuple(values)
-
-
-def top_ks(text: str) -> tuple[int | None, ...]:
-    values = tuple(_top_k(part) for part in _parts(text))
-    if len(values) > MAX_SAMPLES:
-        raise BadValueError(f"takes up to {MAX_SAMPLES} numbers")
-    return values
-
-
-def _top_k(text: str) -> int | None:
-    if text.lower() in ("all", "off", "none", "0"):
-        return None
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) < 10**8:
-        raise BadValueError("takes a whole number from 1, or all")
-    return int(text)
-
-
-def assumption(text: str) -> tuple[str, object]:
-    """What the user settles for a checkpoint that does not say it."""
-    key, equals, value = text.partition("=")
-    if not (key and equals):
-        raise BadValueError("takes KEY=VALUE, as in softcap=20")
-    try:
-        return key, float(value)
-    except ValueError:
-        return key, value
-
-
-def _seed(text: str) -> int | None:
-    if text.lower() == "random":
-        return None
-    if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) >= 2**63:
-        raise BadValueError("takes a whole number from 0 to 2**63 - 1, or random")
-    return int(text)
-
-
-def _switch(text: str) -> bool:
-    try:
-        return {"on": True, "off": False}[text.lower()]
-    except KeyError:
-        raise BadValueError("takes on or off") from None
-
-
-def _system(text: str) -> str | None:
-    return None if text.lower() == "default" else text
-
-
-def _systems(text: str) -> tuple[str | None, ...]:
-    return (_system(text),)
-
-
-def _models(text: str) -> tuple[str, ...]:
-    """One or more names, apart by spaces; a name with a space in it stands in quotes."""
-    if os.path.exists(os.path.expanduser(text)):
-        return (text,)
-    return tuple(quoted or plain for quoted, plain in re.findall(r'"([^"]+)"|(\S+)', text))
-
-
-def _own(text: str) -> Own:
-    number, _, rest = text.partition(" ")
-    name, _, argument = rest.strip().partition(" ")
-    name, argument = name.lower(), argument.strip()
-    if not number.isascii() or not number.isdigit() or int(number[:9]) == 0 or not name:
-        raise BadValueError(f"takes a pane and what it is to have: {_PANE}")
-    pane = int(number[:9]) - 1
-    if name == "default" and not argument:
-        return Own(pane, "")
-    if name not in _OWN or not argument:
-        raise BadValueError(f"takes {', '.join(_OWN)} and a value, or default: {_PANE}")
-    field, parse = _OWN[name]
-    try:
-        return Own(pane, field, parse(argument))
-    except BadValueError as error:
-        raise BadValueError(f"{number} {name} {error}") from None
-
-
-def _temperature(text: str) -> float:
-    try:
-        (temperature,) = temperatures(text)
-    except ValueError:
-        raise BadValueError("takes one number from 0 (greedy) to 10") from None
-    return temperature
-
-
-_PANE = "/pane 2 temp 1.1"
-_OWN: dict[str, tuple[OwnField, Callable[[str], object]]] = {
-    "temp": ("temperature", _temperature),
-    "topk": ("top_k", _top_k),
-    "model": ("model", str),
-    "system": ("system", _system),
-}
-"""What a pane may have of its own, as it is typed."""
-
-
-def _server(text: str) -> str | None:
-    return None if text.lower() == "off" else text
-
-
-def _part(text: str) -> Wanted:
-    part = wanted(text)
-    if part is None:
-        raise BadValueError("takes an answer's number, and code, code N, tokens or json")
-    return part
-
-
-def _text(text: str) -> str:
-    return text
-
-
-def show_temperatures(values: Sequence[float]) -> str:
-    return ",".join(f"{value:g}" for value in values)
-
-
-def show_panes(setups: Sequence[Setup]) -> str:
-    """What all panes have, then what each has for itself."""
-    names = short_names(setup.model.stand_in for setup in setups)
-    told = [
-        (
-            names[setup.model.stand_in],
-            show_system(setup.system),
-            f"T {setup.temperature:g}",
-            show_top_k(setup.top_k),
-        )
-        for setup in setups
-    ]
-    same = [len(set(column)) == 1 for column in zip(*told, strict=True)]
-    common = " · ".join(part for part, alike in zip(told[0], same, strict=True) if alike)
-    if all(same):
-        return f"all have {common}"
-    each = [
-        f"{place} {' · '.join(part for part, alike in zip(parts, same, strict=True) if not alike)}"
-        for place, parts in enumerate(told, 1)
-    ]
-    return "\n".join([*each, *([f"all {common}"] if common else [])])
-
-
-def show_top_ks(values: Sequence[int | None]) -> str:
-    return ",".join("all" if value is None else str(value) for value in values)
+from chat_tui.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -198,7 +25,7 @@ class Command:
         name: what is typed behind the slash.
         argument: as help shows it; empty where there is none.
         summary: what it does, a few words.
-        parse: argument to value; raises `BadValueError`.
+        parse: argument to value; raises `arguments.BadValueError`.
         setting: the field of `Settings` that it replaces; empty for an action.
         values: arguments worth offering.
         show: the current value in words.
@@ -210,7 +37,7 @@ class Command:
     name: str
     argument: str
     summary: str
-    parse: Callable[[str], object] = _text
+    parse: Callable[[str], object] = arguments.as_it_is
     setting: str = ""
     values: tuple[str, ...] = ()
     show: Callable[[Settings], str] | None = None
@@ -227,12 +54,19 @@ class Command:
 COMMANDS: tuple[Command, ...] = (
     Command("new", "", "start a new conversation"),
     Command("undo", "", "take the last pick back, pick another", key="answers.undo"),
-    Command("more", "N", "more answers beside these", _samples, optional=True, key="answers.more"),
+    Command(
+        "more",
+        "N",
+        "more answers beside these",
+        arguments.samples,
+        optional=True,
+        key="answers.more",
+    ),
     Command(
         "edit",
         "N",
         "edit the last message, or the N-th",
-        _number,
+        arguments.number,
         optional=True,
         key="answers.edit",
     ),
@@ -241,7 +75,7 @@ COMMANDS: tuple[Command, ...] = (
         "samples",
         "N",
         "answers per message",
-        _samples,
+        arguments.samples,
         "samples",
         show=lambda now: str(now.samples),
     ),
@@ -249,24 +83,24 @@ COMMANDS: tuple[Command, ...] = (
         "temp",
         "X[,Y…]",
         "temperature, or one per answer",
-        temperatures,
+        arguments.temperatures,
         "temperatures",
-        show=lambda now: show_temperatures(now.temperatures),
+        show=lambda now: arguments.show_temperatures(now.temperatures),
     ),
     Command(
         "topk",
         "K[,L…]|all",
         "sample among the K likeliest tokens",
-        top_ks,
+        arguments.top_ks,
         "top_ks",
         ("all",),
-        show=lambda now: show_top_ks(now.top_ks),
+        show=lambda now: arguments.show_top_ks(now.top_ks),
     ),
     Command(
         "seed",
         "S|random",
         "seed of every message, or a fresh one",
-        _seed,
+        arguments.seed,
         "seed",
         ("random",),
         show=lambda now: "random" if now.seed is None else str(now.seed),
@@ -275,7 +109,7 @@ COMMANDS: tuple[Command, ...] = (
         "system",
         "TEXT|default",
         "system text from the next message on",
-        _systems,
+        arguments.systems,
         "systems",
         ("default",),
         show=lambda now: " · ".join(system or "the model's own" for system in now.systems),
@@ -284,16 +118,16 @@ COMMANDS: tuple[Command, ...] = (
         "pane",
         "N FIELD VALUE",
         "let one differ: temp, topk, system, model",
-        _own,
+        arguments.own,
         "own",
-        show=lambda now: show_panes(now.setups()),
+        show=lambda now: arguments.show_panes(now.setups()),
         optional=True,
     ),
     Command(
         "tools",
         "on|off",
         "let the model use the calculator",
-        _switch,
+        arguments.switch,
         "tools",
         ("on", "off"),
         show=lambda now: "on" if now.tools else "off",
@@ -302,7 +136,7 @@ COMMANDS: tuple[Command, ...] = (
         "cache",
         "on|off",
         "prefill only what is new",
-        _switch,
+        arguments.switch,
         "reuse_cache",
         ("on", "off"),
         show=lambda now: (
@@ -315,7 +149,7 @@ COMMANDS: tuple[Command, ...] = (
         "model",
         "NAME [NAME…]",
         "other models, side by side; keep the conversation",
-        _models,
+        arguments.models,
         "models",
         show=lambda now: " ".join(map(str, now.models)),
     ),
@@ -323,7 +157,7 @@ COMMANDS: tuple[Command, ...] = (
         "server",
         "URL|off",
         "let a server answer, or this machine",
-        _server,
+        arguments.server,
         "server",
         ("off",),
         show=lambda now: now.server or "off: this machine answers",
@@ -334,7 +168,7 @@ COMMANDS: tuple[Command, ...] = (
         "copy",
         "N code|tokens|json",
         "an answer, a code block of it, its ids",
-        _part,
+        arguments.part,
         values=("code", "tokens", "json"),
         optional=True,
     ),
@@ -409,7 +243,7 @@ def interpret(text: str) -> Outcome:
         return Question(command)
     try:
         value = command.parse(argument)
-    except BadValueError as error:
+    except arguments.BadValueError as error:
         return Complaint(f"/{command.name} {error}.")
     return SetValue(command, value) if command.setting else Act(command, argument)
 
@@ -443,7 +277,7 @@ def complete(
     """What could stand in the prompt next, best first; empty where nothing is to be offered.
 
     Args:
-        models: names worth offering behind `/model`; only called there.
+        models: names worth offering where one is typed; only called there.
     """
     if not is_command(text) or "\n" in text:
         return []
@@ -466,12 +300,28 @@ def complete(
         kind = next((value for value in found.values if argument.startswith(value)), "")
         if kind or not found.values:
             return _files(f"/{found.name} {kind}", argument.removeprefix(kind))
-    values = models() if found.name == "model" else found.values
+    before, values = _offered(found, argument, models)
+    typed = argument.removeprefix(before)
     return [
-        Choice(f"/{found.name} {value}", value, "", final=not value.endswith(" "))
+        Choice(f"/{found.name} {before}{value}", value, "", final=not value.endswith(" "))
         for value in values
-        if value.startswith(argument.lower()) and value != argument
+        if value.startswith(typed.lower()) and value != typed
     ]
+
+
+def _offered(
+    command: Command, argument: str, models: Callable[[], Sequence[str]]
+) -> tuple[str, Sequence[str]]:
+    """What could end an argument, and what stands before that in it."""
+    before, space, _ = argument.rpartition(" ")
+    words = before.split()
+    if command.name == "model":
+        return before + space, models()
+    if command.name == "pane" and len(words) == 1:
+        return before + space, arguments.PANE_FIELDS
+    if command.name == "pane" and words[1:] == ["model"]:
+        return before + space, models()
+    return "", command.values
 
 
 def _files(lead: str, typed: str) -> list[Choice]:

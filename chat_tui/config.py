@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import typer
 
-from chat_tui.commands import assumption, temperatures, top_ks
+from chat_tui.arguments import assumption, temperatures, top_ks
 from engine.errors import EngineError
 from engine.paths import config_path
 

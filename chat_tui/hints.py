@@ -6,8 +6,8 @@ it as there is room for.
 
 from __future__ import annotations
 
+from chat_tui.arguments import show_temperatures, show_top_ks
 from chat_tui.chat import Chat
-from chat_tui.commands import show_temperatures, show_top_ks
 from chat_tui.keys import Keys
 from chat_tui.settings import Settings, show_top_k
 

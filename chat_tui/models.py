@@ -102,8 +102,8 @@ def show(
     ] = None,
 ) -> None:
     """Load a model and say what it is, and what had to be assumed."""
+    from chat_tui.arguments import assumption
     from chat_tui.cli import parsed
-    from chat_tui.commands import assumption
     from engine import load_model, threads
 
     threads.settle()

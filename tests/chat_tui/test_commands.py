@@ -72,6 +72,7 @@ def test_a_value_is_understood(line: str, value: object) -> None:
         "/topk 1,-1",
         "/topk -3",
         "/seed -1",
+        '/model ""',
         "/pane two temp 1",
         "/pane 2",
         "/pane 2 temp",
@@ -139,6 +140,20 @@ def test_values_complete_behind_a_name() -> None:
     models = complete("/model sm", Settings(), lambda: ["smollm2", "nanochat"])
     assert [choice.line for choice in models] == ["/model smollm2"]
     assert complete("/tools on", Settings()) == []
+
+
+def test_each_of_several_models_completes_and_what_a_pane_may_have() -> None:
+    def lines(text: str) -> list[str]:
+        return [choice.line for choice in complete(text, Settings(), lambda: ["smollm2", "nano"])]
+
+    assert lines("/model smollm2 na") == ["/model smollm2 nano"]
+    assert lines("/pane 2 t") == ["/pane 2 temp ", "/pane 2 topk "]
+    assert lines("/pane 2 model n") == ["/pane 2 model nano"]
+    assert lines("/pane 2 temp 1") == lines("/pane ") == lines("/pane 2") == []
+    assert complete("/pane 2 d", Settings())[0].final
+
+
+def test_no_values_complete_behind_a_name_that_there_is_not() -> None:
     assert complete("/nonsense x", Settings()) == []
 
 
