@@ -198,7 +198,7 @@ def _tell(troubles: Sequence[str], *, then_end: bool = True) -> None:
 
 
 def _shown(value: object) -> str:
-    return "not set" if value is None or value in ([], ()) else _toml(value)
+    return "not set" if value in (None, "", [], ()) else _toml(value)
 
 
 def _toml(value: object) -> str:
