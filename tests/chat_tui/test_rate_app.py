@@ -14,6 +14,7 @@ import pytest
 from textual.pilot import Pilot
 
 from chat_tui.app import STATUS_EVERY
+from chat_tui.look import PLAIN, Look
 from chat_tui.prompts import FilePrompt, read_prompts
 from chat_tui.rate_app import RateApp
 from chat_tui.screens.help import HelpScreen
@@ -101,7 +102,13 @@ def file(folder: Path, count: int = 100) -> list[FilePrompt]:
 
 
 def app_of(
-    prompts: list[FilePrompt], backend: FakeBackend, clock: Clock, keep: Path, *, blind: bool
+    prompts: list[FilePrompt],
+    backend: FakeBackend,
+    clock: Clock,
+    keep: Path,
+    *,
+    blind: bool,
+    look: Look = PLAIN,
 ) -> RateApp:
     session = Session(title="Rating prompts.txt", rated="prompts.txt")
     return RateApp(
@@ -112,6 +119,7 @@ def app_of(
         file="prompts.txt",
         keep=keep,
         blind=blind,
+        look=look,
         clock=clock.monotonic,
     )
 
@@ -124,11 +132,11 @@ async def rating(
     prompts: list[FilePrompt] | None = None,
     blind: bool = False,
     size: tuple[int, int] = (100, 30),
+    look: Look = PLAIN,
 ) -> AsyncIterator[Rates]:
     backend, clock = FakeBackend(), Clock()
-    app = app_of(
-        prompts or file(folder, count), backend, clock, folder / "sessions.db", blind=blind
-    )
+    asked, keep = prompts or file(folder, count), folder / "sessions.db"
+    app = app_of(asked, backend, clock, keep, blind=blind, look=look)
     async with app.run_test(size=size) as pilot:
         run = Rates(app, backend, pilot, clock)
         backend.ready()
@@ -153,6 +161,20 @@ async def test_each_verdict_has_its_key(tmp_path: Path) -> None:
         await run.press("u")
         assert run.verdicts == ["b", "tie", "bad", "skip"]
         assert "Question 5?" in run.shown
+
+
+async def test_it_looks_as_the_chat_does_and_the_mouse_picks(tmp_path: Path) -> None:
+    async with rating(tmp_path, look=Look("nord", ascii=True)) as run:
+        await run.answer("a", "b", "c", "d")
+        assert run.app.theme == "nord"
+        screen = run.app.screen._compositor
+        assert "".join(strip.text for strip in screen.render_strips()).isascii()
+        pane = run.app.grid.pane(1)
+        await run.pilot.hover(pane)
+        line = screen.render_strips()[pane.region.y].text
+        await run.pilot.click(offset=(line.index(" pick ") + 2, pane.region.y))
+        await run.settle()
+        assert run.verdicts == ["b"]
 
 
 async def test_answers_that_say_the_same_are_told_to(tmp_path: Path) -> None:
