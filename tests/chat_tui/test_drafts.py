@@ -134,7 +134,7 @@ async def test_what_was_typed_and_pasted_is_there_at_the_next_start(tmp_path: Pa
         await run.settle()
         run.app.exit()
         run.app.composing.drafts.close()
-    assert files(tmp_path) == ["prompts.jsonl"]
+    assert files(tmp_path) == ["memory.json", "prompts.jsonl"]
 
 
 async def test_a_draft_is_on_the_disk_without_anything_being_done_for_it(tmp_path: Path) -> None:

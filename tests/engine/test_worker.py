@@ -268,6 +268,8 @@ def test_a_load_that_fails_leaves_the_model_that_was_there(backend, tmp_path):
 
 
 def test_the_same_model_with_other_threads_is_there_at_once(backend):
+    backend.send(Load("smollm2", device="cpu"))
+    until(backend, Ready)
     backend.send(Load("smollm2", device="cpu", threads=1, beside=True))
     events = until(backend, Ready)
     assert [type(event) for event in events] == [Ready]
