@@ -158,17 +158,11 @@ def test_what_goes_wrong_is_one_line_and_a_code():
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_interrupt_ends_with_130_and_keeps_what_was_written():
+def test_an_interrupt_ends_with_130_and_keeps_what_was_written(endless_path: Path):
+    program = (sys.executable, "-c", "from chat_tui.cli import main; main()")
+    asked = ("-p", "Write a very long story.", "-t", "0", "--max-tokens", "60000")
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from chat_tui.cli import main; main()",
-            "-p",
-            "Write a very long story.",
-            "-t",
-            "0",
-        ],
+        [*program, "-m", str(endless_path), *asked],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
