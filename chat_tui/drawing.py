@@ -72,9 +72,11 @@ class Stage:
             case effects.Began(turn):
                 self.transcript.add_user(turn.user)
                 grid.start(turn.samples, turn.labels)
+                grid.group = turn.group
                 self._begin(turn)
                 self.screen.remove_class("-empty").add_class("-answering")
             case effects.Extended(turn):
+                grid.group = turn.group
                 grid.extend(turn.samples, turn.labels)
                 self._begin(turn)
                 # They were asked for: where one answer has the room of all, it is the first new.
@@ -116,6 +118,7 @@ class Stage:
         """The answers of a turn that was answered before."""
         inside = self.grid.has_focus_within
         self.grid.start(turn.samples, turn.labels)
+        self.grid.group = turn.group
         for pane, answer in zip(self.grid.panes, turn.rows, strict=True):
             pane.show(answer)
         self.grid.focused_index = focused

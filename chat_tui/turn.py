@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from chat_tui.conversation import Conversation
 from chat_tui.labels import differences
@@ -230,6 +231,14 @@ class RunningTurn:
             return False
         part = self.part_of(row)
         return part is None or (part.started and not (part.over and self.rows[row].empty))
+
+    @property
+    def group(self) -> int:
+        """How many rows after one another are of one model under one system text, where there are
+        several of these with as many; else 1."""
+        kinds = groupby(self.rows, key=lambda row: (row.model, row.prompt.system))
+        sizes = [len(list(rows)) for _, rows in kinds]
+        return sizes[0] if len(sizes) > 1 and len(set(sizes)) == 1 else 1
 
     @property
     def labels(self) -> list[str]:

@@ -66,6 +66,7 @@ class CompareGrid(Widget):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.panes: list[Pane] = []
+        self.group = 1  # so many answers after one another are one model's
         self.unfolded = False
         self.strip = StateStrip()
         self._tiles = Tiles()
@@ -105,6 +106,7 @@ class CompareGrid(Widget):
         for pane in self.panes:
             pane.remove()
         self.panes = []
+        self.group = 1
         self.focused_index = 0
         self.zoomed = False
 
@@ -134,7 +136,7 @@ class CompareGrid(Widget):
         return self._tiles
 
     def plan(self, size: Size) -> Plan:
-        return plan(len(self.panes), size.width, size.height, zoomed=self.zoomed)
+        return plan(len(self.panes), size.width, size.height, zoomed=self.zoomed, group=self.group)
 
     def places(self, size: Size) -> Iterator[tuple[Widget, Region]]:
         """What is shown, and where; asked by the layout."""

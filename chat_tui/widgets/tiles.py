@@ -32,9 +32,10 @@ class Plan:
     strip: Region | None = None
 
 
-def plan(count: int, width: int, height: int, *, zoomed: bool = False) -> Plan:
-    """The room of `count` panes in width x height cells."""
-    per_row = 0 if zoomed and count > 1 else _per_row(count, width, height)
+def plan(count: int, width: int, height: int, *, zoomed: bool = False, group: int = 1) -> Plan:
+    """The room of `count` panes in width x height cells. So many after one another belong together
+    as `group` says: rows end where groups do, if there is room for that."""
+    per_row = 0 if zoomed and count > 1 else _per_row(count, width, height, group)
     if per_row:
         return Plan(_tiled(count, per_row, width, height))
     lines = min(_strip_lines(count, width), max(height - 1, 0))
@@ -42,11 +43,15 @@ def plan(count: int, width: int, height: int, *, zoomed: bool = False) -> Plan:
     return Plan((room,) * count, Region(0, 0, width, lines))
 
 
-def _per_row(count: int, width: int, height: int) -> int:
+def _per_row(count: int, width: int, height: int, group: int) -> int:
     """Panes in a row, 0 if there is no room for all."""
     if count <= 1:
         return count
     most = min(count, width // MIN_COLUMNS)
+    for per_row in range(most, 1, -1) if group > 1 else ():
+        rows = -(-count // per_row)
+        if not (per_row % group and group % per_row) and height // rows >= MIN_LINES:
+            return per_row
     if most > 1:
         rows = -(-count // most)
         if rows == 1 or height // rows >= MIN_LINES:

@@ -117,6 +117,22 @@ def test_the_conversation_goes_on_with_all_models_each_in_its_own_ids(talk: Talk
     assert sum(conversation.mask) == 2, "what b wrote, in the list that b was shown"
 
 
+def test_the_answers_of_a_model_belong_together() -> None:
+    talk = talk_of(Settings(models=(A, B), samples=3))
+    answered_by = zip(talk.backends, ("x", "y"), strict=True)
+    talk.chat.send("Hi")
+    for backend, text in answered_by:
+        backend.answer(text, text, text)
+    talk.drain()
+    assert talk.chat.turn is not None
+    assert talk.chat.turn.group == 3
+    talk.chat.change("models", ("a",))
+    talk.chat.more(1)
+    talk.backends[0].answer("z")
+    talk.drain()
+    assert talk.chat.turn.group == 1
+
+
 def test_picking_one_models_answer_early_stops_the_others(talk: Talk) -> None:
     talk.chat.send("Hi")
     first, second = both(talk)

@@ -113,6 +113,22 @@ class TestPlan:
         tops = [tile.y for tile in tiles]
         assert [tops.count(top) for top in sorted(set(tops))] == rows
 
+    @pytest.mark.parametrize(
+        ("count", "group", "width", "height", "rows"),
+        [
+            (6, 2, 120, 35, [2, 2, 2]),  # three would put two models into one row
+            (6, 2, 220, 55, [6]),
+            (6, 3, 120, 35, [3, 3]),
+            (8, 4, 120, 35, [2, 2, 2, 2]),  # half a group
+            (6, 3, 80, 19, [2, 2, 2]),  # there is no room for it
+        ],
+    )
+    def test_rows_end_where_groups_do(
+        self, count: int, group: int, width: int, height: int, rows: list[int]
+    ) -> None:
+        tops = [tile.y for tile in plan(count, width, height, group=group).tiles]
+        assert [tops.count(top) for top in sorted(set(tops))] == rows
+
     @pytest.mark.parametrize(("count", "width", "height"), [(8, 80, 19), (3, 40, 12), (16, 80, 24)])
     def test_else_one_and_a_strip(self, count: int, width: int, height: int) -> None:
         assert plan(count, width, height).strip is not None
