@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from chat_tui.chat import GROWING, Chat
 from chat_tui.conversation import Conversation
 from chat_tui.effects import ScoresCame
+from chat_tui.labels import differing
 from chat_tui.model import Model
 from chat_tui.scores import Scored, parting, scored
 from chat_tui.settings import show_top_k
@@ -85,9 +86,11 @@ class Looking:
     def _answer(self, turn: Turn, answer: Answer) -> Subject:
         from chat_tui.screens.tokens import Subject
 
-        count = len(turn.answers)
+        place, count = turn.index(answer.id), len(turn.answers)
+        differs = differing(turn.answers)[place]
+        number = f"Answer {place + 1} of {count}" if count > 1 else "Answer"
         subject = Subject(
-            f"Answer {turn.index(answer.id) + 1} of {count}" if count > 1 else "Answer",
+            " · ".join(part for part in (number, differs.model, differs.system) if part),
             partial(scored, answer),
             sampling(answer),
             answer.id,

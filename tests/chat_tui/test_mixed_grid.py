@@ -9,6 +9,7 @@ import pytest
 from textual.pilot import Pilot
 
 from chat_tui.app import ChatApp
+from chat_tui.screens.tokens import TokenScreen
 from chat_tui.settings import Settings, Source
 from chat_tui.widgets import pane
 from engine.messages import Died, Load
@@ -104,6 +105,18 @@ async def test_the_picked_answer_is_gone_on_with_by_both_models() -> None:
         assert "d20" in str(run.app.transcript.entries[-1])
         await run.send("And?")
         assert [backend.ask.history[0].text for backend in run.backends] == ["two", "two"]
+
+
+async def test_the_tokens_of_an_answer_are_told_to_be_its_models() -> None:
+    async with running(TWO) as run:
+        await run.send("Hi")
+        for backend, text in zip(run.backends, ("one", "two"), strict=True):
+            backend.answer(text)
+        await run.settle()
+        await run.press("tab", "right", "i")
+        screen = run.app.screen
+        assert isinstance(screen, TokenScreen)
+        assert screen.subject.title == "Answer 2 of 2 · d20"
 
 
 async def test_the_status_line_is_about_the_model_in_focus() -> None:
