@@ -175,14 +175,31 @@ def _saved(resume: str | None, last: bool) -> Session | None:
     return store.load(number)
 
 
-def _as_before(settings: Settings, session: Session) -> Settings:
-    """With the model that the session's last answer came from, where its file is still there; by
-    its name, if that is the one that would be loaded anyway."""
-    head = session.conversation.head
-    if head is None or settings.server is not None or head.model.name == settings.models[0].name:
+def _as_before(settings: Settings, session: Session, *, samples: int | None = None) -> Settings:
+    """With the model that the session's last answer came from, and those that were asked with it:
+    they have the same seed. By its name, if that would be loaded anyway; else by its file, if that
+    is still there, or at its server. Several answer once each where no `samples` are asked for."""
+    path, shown = session.conversation.path, session.shown
+    turn = shown if shown is not None else path[-1].turn if path else None
+    if turn is None or settings.server is not None:
         return settings
-    path = head.model.path
-    return replace(settings, models=(Source(path),)) if os.path.exists(path) else settings
+    head = path[-1].answer if shown is None else turn.answers[0]
+    together = dict.fromkeys(answer.model for answer in turn.answers if answer.seed == head.seed)
+    usual = settings.models[0]
+    sources = [
+        usual
+        if model.name == usual.name
+        else Source(model.name, model.path)
+        if "://" in model.path
+        else Source(model.path)
+        for model in together
+        if model.name == usual.name or "://" in model.path or os.path.exists(model.path)
+    ]
+    models = tuple(dict.fromkeys(sources)) or settings.models
+    if len(models) > 1 and samples is None:
+        most = max(len(settings.temperatures), len(settings.top_ks))
+        settings = replace(settings, samples=most)
+    return replace(settings, models=models)
 
 
 def _sources(models: list[str], servers: list[str], *, usual: bool) -> tuple[Source, ...]:
@@ -377,7 +394,7 @@ def chat(
     choose = resume == _CHOOSE
     session = None if choose else _saved(resume, continue_)
     if session is not None and config.source(context, "model") != "command line":
-        settings = _as_before(settings, session)
+        settings = _as_before(settings, session, samples=samples)
     from chat_tui.backends.made import backend_for
 
     load = next(iter(settings.loads().values()))

@@ -15,7 +15,7 @@ from chat_tui.app import ChatApp
 from chat_tui.recording import save
 from chat_tui.screens.sessions import SessionsScreen
 from chat_tui.session import Session, title_of
-from chat_tui.settings import Settings
+from chat_tui.settings import Settings, Source
 from chat_tui.store import Store
 from engine.messages import Overflowed
 from tests.chat_tui.fakes import FakeBackend
@@ -283,3 +283,24 @@ def test_a_session_goes_on_with_the_model_that_it_had(name: str, path: str, load
     head.model = replace(head.model, name=name, path=path)
     session = Session(conversation=talk.chat.conversation)
     assert cli._as_before(Settings(), session).models[0].name == loaded
+
+
+def test_a_session_goes_on_with_all_models_that_answered_together() -> None:
+    talk = Talk()
+    talk.ask("Hi", "one", "two")
+    talk.chat.more(3)
+    talk.answer("three", "four", "five")
+    first, second, third, fourth, fifth = talk.chat.conversation.tree.answers.values()
+    places = (__file__, "http://gpu:8000/v1", "/no/such/file", __file__)
+    for answer, name, path in zip((first, second, third, fourth), "abcd", places, strict=True):
+        answer.model = replace(answer.model, name=name, path=path)
+    for answer in (second, third):
+        answer.seed = first.seed
+    fourth.seed = fifth.seed = first.seed + 9  # asked for later, of another model
+    assert talk.chat.turn is not None
+    session = Session(conversation=talk.chat.conversation, shown=talk.chat.turn.turn)
+    settings = cli._as_before(Settings(), session)
+    assert settings.models == (Source(__file__), Source("b", "http://gpu:8000/v1"))
+    assert settings.samples == 1
+    assert cli._as_before(Settings(samples=3), session, samples=3).samples == 3
+    assert cli._as_before(Settings(models=(Source("", "http://x"),)), session).server == "http://x"
