@@ -1,6 +1,6 @@
 """The terminal program: it wires the conversation's state to the widgets that draw it.
 
-`run(settings, backend)` is what the command line calls. `ChatApp` passes keys and messages to
+`ChatApp` passes keys and messages to
 `chat.Chat`, drains the backend some ten times a second, and draws the effects that come out; state
 is in `chat`, `conversation` and `turn`, drawing in `widgets/` and `screens/`.
 """
@@ -8,9 +8,8 @@ is in `chat`, `conversation` and `turn`, drawing in `widgets/` and `screens/`.
 from __future__ import annotations
 
 import gc
-import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,26 +24,25 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import TextArea
 
-from chat_tui import commands, effects
+from chat_tui import effects
 from chat_tui.asking import Pace
 from chat_tui.backends.base import Backend
 from chat_tui.backends.made import backend_for
-from chat_tui.chat import GROWING, Chat
-from chat_tui.commands import Choice, Command
+from chat_tui.chat import Chat
 from chat_tui.composing import Composing
 from chat_tui.copying import Copying
 from chat_tui.drawing import Stage
 from chat_tui.hints import hints
 from chat_tui.keeping import Keeping
 from chat_tui.keys import EVERYWHERE, UNCHANGED, Keys
-from chat_tui.look import PLAIN, Look, LookedApp, settled
+from chat_tui.look import PLAIN, Look, LookedApp
 from chat_tui.looking import Looking
 from chat_tui.memory import Memory
-from chat_tui.new_file import NotWrittenError
-from chat_tui.parts import Kind, Wanted, wanted
+from chat_tui.obeying import Obeying
+from chat_tui.parts import Kind, Wanted
 from chat_tui.session import Session
 from chat_tui.settings import Settings
-from chat_tui.terminal import install, leave_on_signals
+from chat_tui.terminal import leave_on_signals
 from chat_tui.widgets.completions import Completions
 from chat_tui.widgets.grid import CompareGrid, Turn
 from chat_tui.widgets.lines import Answer, Progress, Waiting
@@ -57,7 +55,6 @@ from engine.messages import Load, Stepped
 if TYPE_CHECKING:
     from textual.command import Provider
 
-    from chat_tui.config import Config
     from chat_tui.screens.sessions import SessionsScreen
     from chat_tui.screens.tokens import TokenScreen
     from chat_tui.screens.tree import TreeScreen
@@ -76,12 +73,6 @@ def _palette_commands() -> type[Provider]:
     from chat_tui.screens.palette import PaletteCommands
 
     return PaletteCommands
-
-
-def _model_names() -> Sequence[str]:
-    from engine.loading.catalog import CATALOG
-
-    return tuple(CATALOG)
 
 
 class ChatApp(LookedApp):
@@ -115,6 +106,7 @@ class ChatApp(LookedApp):
         self._at_start = session, choose, trouble
         self._looking = Looking(self, self.chat)
         self.composing = Composing(self, self.chat, state)
+        self.obeying = Obeying(self, self.chat, self.composing)
         self.copying = Copying(self, self.chat, state / "copied.txt" if state else None)
         self._ticks = 0
         self._timer: Timer | None = None
@@ -129,7 +121,7 @@ class ChatApp(LookedApp):
             yield Waiting(id="waiting")
             yield Answer(id="answer")
             yield completions
-            yield Prompt(completions, self.composing.past, self._complete, id="prompt")
+            yield Prompt(completions, self.composing.past, self.obeying.complete, id="prompt")
             yield StatusLine(id="status")
 
     def on_ready(self) -> None:
@@ -154,7 +146,7 @@ class ChatApp(LookedApp):
         self.prompt.focus()
         leave_on_signals(lambda code: self.exit(return_code=code))
         self.welcome.first = self.memory.kept and not self.memory.get("hinted")
-        self._redraw()
+        self.redraw()
         self._tick()
         session, choose, trouble = self._at_start
         if trouble:
@@ -193,7 +185,7 @@ class ChatApp(LookedApp):
         self._ticks += 1
         news = any(not isinstance(event, Stepped) for event in events)
         if news or self._ticks % STATUS_EVERY == 0:
-            self._redraw()
+            self.redraw()
 
     def _draw(self, turn: Turn = (0, 1)) -> None:
         for effect in self.chat.effects():
@@ -212,7 +204,7 @@ class ChatApp(LookedApp):
             if isinstance(effect, effects.Moved):
                 self.chat.focused = effect.focused
 
-    def _redraw(self) -> None:
+    def redraw(self) -> None:
         """Everything that is a function of the state alone."""
         chat = self.chat
         self.status.figures = figures(chat)
@@ -239,124 +231,12 @@ class ChatApp(LookedApp):
         """Let something happen in `chat`, and draw what comes of it."""
         call()
         self._draw()
-        self._redraw()
+        self.redraw()
         self._wake()
 
     def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
         self.answer.hush()
-        editing = self.composing.editing
-        if editing.what:
-            edited = self.composing.message(message.shown)
-            if edited is None:
-                self.prompt.give_back(message.text)
-                return
-            self.act(lambda: editing.submit(self.prompt, edited))
-            self.composing.sent(message.text)
-            return
-        # A text that was pasted and folded is no command, whatever it begins with.
-        outcome = commands.interpret(message.shown)
-        if not isinstance(outcome, commands.Message):
-            outcome = commands.interpret(message.text)
-        match outcome:
-            case commands.Complaint(line):
-                self.answer.tell(line, "warning")
-                self.prompt.give_back(message.text)
-                return
-            case commands.Message(shown):
-                text = self.composing.message(shown)
-                if text is None:
-                    self.prompt.give_back(message.text)
-                    return
-                self.act(lambda: self.chat.send(text))
-            case commands.SetValue(command, value):
-                if not self._change(command, value):
-                    self.prompt.give_back(message.text)
-                    return
-            case commands.Question(command):
-                self._tell_value(command)
-            case commands.Act(command, argument):
-                if not self._run_command(command, argument):
-                    self.prompt.give_back(message.text)
-                    return
-        self.composing.sent(message.text)
-
-    def _change(self, command: Command, value: object) -> bool:
-        """Set one of the settings. False: they do not allow it, and the text is needed again."""
-        done = False
-
-        def change() -> None:
-            nonlocal done
-            done = self.chat.change(command.setting, value)
-
-        self.act(change)
-        if done and command.name not in ("model", "server"):  # it is seen what comes of it
-            self._tell_value(command)
-        return done
-
-    def _run_command(self, command: Command, argument: str) -> bool:
-        """Run one of the commands that are no settings. False: the text is needed again."""
-        match command.name:
-            case "new":
-                self.act(self.chat.new)
-            case "help":
-                self.action_help()
-            case "quit":
-                self.exit()
-            case "save":
-                return self._save(argument)
-            case "rename":
-                return self.keeping.rename(argument)
-            case "copy":
-                return self.copying.copy(wanted(argument) or Wanted())
-            case "export":
-                return self.keeping.export(argument)
-            case "pane":
-                self._tell_value(command)
-            case "undo":
-                self.action_undo()
-            case "more":
-                self.act(lambda: self.chat.more(int(argument) if argument else None))
-            case "continue":
-                self.action_continue()
-            case "edit":
-                self._edit_message(int(argument) if argument else None)
-        return True
-
-    def _tell_value(self, command: Command) -> None:
-        if command.show is not None:
-            self.answer.tell(f"{command.name}: {command.show(self.chat.settings)}", "info")
-
-    def _save(self, argument: str) -> bool:
-        settings, head = self.chat.settings, self.chat.conversation.head
-        try:
-            done = self.chat.conversation.save(
-                Path(os.path.expanduser(argument)),
-                model=head.model.name if head is not None else self.chat.lane.name,
-                system=head.prompt.system if head is not None else settings.systems[0],
-                tools=settings.tools,
-            )
-        except NotWrittenError as error:
-            self.answer.tell(str(error), "warning")
-            return False
-        self.answer.tell(done, "info")
-        return True
-
-    def _complete(self, text: str, cursor: int) -> tuple[Sequence[Choice], str]:
-        if not commands.is_command(text):
-            files = self.composing.choices(text[:cursor])
-            return files, "Tab attaches a file" if files else ""
-        settings = self.chat.settings
-        return commands.complete(text, settings, _model_names), commands.usage_hint(text, settings)
-
-    def start_command(self, command: Command) -> None:
-        """From the palette: run a command, or put it into the prompt for its argument."""
-        if command.argument:
-            self.composing.set_aside()
-            self.prompt.focus()
-            self.prompt.replace_text(f"/{command.name} ")
-            self.prompt.offer()
-        else:
-            self._run_command(command, "")
+        self.obeying.send(message)
 
     def on_prompt_edited(self, message: Prompt.Edited) -> None:
         if message.by_hand:
@@ -366,7 +246,7 @@ class ChatApp(LookedApp):
         if problem and message.by_hand:
             self.answer.tell(problem, "warning")
         if self.composing.carried != before:
-            self._redraw()
+            self.redraw()
 
     def on_prompt_told(self, message: Prompt.Told) -> None:
         self.answer.tell(message.line, "info")
@@ -388,7 +268,7 @@ class ChatApp(LookedApp):
         text = self.chat.take_back()
         if text is not None:
             self.prompt.give_back(text)
-        self._redraw()
+        self.redraw()
 
     def on_completions_taken(self) -> None:
         self.prompt.take_first()
@@ -398,7 +278,7 @@ class ChatApp(LookedApp):
 
     def on_compare_grid_focus_moved(self, message: CompareGrid.FocusMoved) -> None:
         self.chat.focused = message.index
-        self._redraw()
+        self.redraw()
 
     def action_pick(self, index: int) -> None:
         self.act(lambda: self.chat.pick(index))
@@ -452,41 +332,10 @@ class ChatApp(LookedApp):
                 driver.write(sequence)
 
     def action_edit(self) -> None:
-        self._edit_message(None)
-
-    def _edit_message(self, number: int | None) -> None:
-        """Put a message of this path into the prompt, to be asked again; None is the last one."""
-        turns = [pick.turn for pick in self.chat.conversation.path]
-        if self.chat.turn is not None and self.chat.turn.turn is not None:
-            turns.append(self.chat.turn.turn)
-        number = len(turns) if number is None else number
-        if not 1 <= number <= len(turns):
-            many = "no message" if not turns else f"{len(turns)} messages"
-            self.answer.tell(
-                f"There is {many} to edit." if not turns else f"There are {many}, no {number}.",
-                "info",
-            )
-            return
-        turn = turns[number - 1]
-        self._edit(f"message {number}", turn.user, lambda text: self.chat.edit(turn, text))
+        self.obeying.edit_message(None)
 
     def action_edit_answer(self) -> None:
-        answer = self.chat.current
-        if answer is None or answer.reason is None:
-            self.answer.tell("There is no answer to edit." if answer is None else GROWING, "info")
-        else:
-            self._edit(
-                "an answer",
-                answer.text,
-                lambda text: self.chat.edit_answer(answer, text),
-                verbatim=True,
-            )
-
-    def _edit(
-        self, what: str, text: str, submit: Callable[[str], None], *, verbatim: bool = False
-    ) -> None:
-        self.composing.edit(what, text, submit, verbatim=verbatim)
-        self._redraw()
+        self.obeying.edit_answer()
 
     def action_editor(self) -> None:
         self.composing.in_editor()
@@ -530,7 +379,7 @@ class ChatApp(LookedApp):
     def action_stop(self) -> None:
         if self.composing.editing.what:
             self.composing.leave_edit()
-            self._redraw()
+            self.redraw()
             return
         if not self.chat.stop() and self.screen is self.main:
             self.prompt.focus()
@@ -592,71 +441,3 @@ class ChatApp(LookedApp):
             self.act(self.chat.drop_oldest if drop else self.chat.decline)
 
         self.push_screen(OverflowScreen(overflow), answered)
-
-
-def run(
-    settings: Settings,
-    backend: Backend,
-    *,
-    private: bool = False,
-    session: Session | None = None,
-    choose: bool = False,
-    config: Config | None = None,
-    look: Look = PLAIN,
-) -> int:
-    """Run the program until the user leaves; returns the exit code.
-
-    The load of the first model has been sent to `backend` already: the engine starts while this
-    module is being imported. All backends are closed at the end.
-
-    Args:
-        private: write nothing of what is typed and answered to the disk.
-        session: a saved conversation to go on with.
-        choose: begin with the list of saved conversations.
-        config: says which keys the user changed.
-        look: as the command line says.
-
-    Raises:
-        ConfigError: there are no such keys, or there is no such theme.
-    """
-    from chat_tui.store import FILE_NAME
-    from engine.errors import EngineError
-    from engine.paths import data_dir, state_dir
-
-    install()
-    state = keep = None
-    trouble = ""
-    if not private:
-        try:
-            state, keep = state_dir(), data_dir() / FILE_NAME
-        except EngineError as error:
-            trouble = f"The conversation is not being saved: {error}"
-    keys = UNCHANGED
-    try:
-        look = settled(look)
-        if config is not None and config.keys:
-            from chat_tui.keymap import keys_of
-
-            keys = keys_of(config)
-    except EngineError:
-        backend.close()
-        raise
-    app = ChatApp(
-        settings,
-        backend,
-        load_sent=True,
-        state=state,
-        keep=keep,
-        session=session,
-        choose=choose,
-        trouble=trouble,
-        keys=keys,
-        look=look,
-    )
-    try:
-        app.run()
-    finally:
-        app.composing.drafts.close()
-        app.keeping.close()
-        app.chat.close()
-    return app.return_code or 0

@@ -404,7 +404,7 @@ def chat(
     # Nothing that is imported and mounted becomes garbage; looking for some costs
     # some 45 of 430 ms of imports. The app enables it again.
     gc.disable()
-    from chat_tui.app import run
+    from chat_tui.start import run
 
     code = run(
         settings,

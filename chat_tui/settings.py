@@ -1,6 +1,6 @@
 """How a conversation is run: which models answer, and how their answers are sampled.
 
-`Settings` is what the command line gives to `chat_tui.app.run`; the slash commands replace single
+`Settings` is what the command line gives to `chat_tui.start.run`; the slash commands replace single
 fields of it while the program runs. It is frozen, so that a running answer keeps the settings that
 it was asked with. `Settings.setups()` is one `Setup` for each answer to the next message: every
 model answers under every system text, with as many samples; `/pane` changes single ones.

@@ -46,7 +46,7 @@ class PaletteCommands(Provider):
         told: set[str | None] = {"chat.palette"}
         for command in COMMANDS if chat else ():
             key = self._key(command.key) if command.key else ""
-            yield Entry(command.usage, command.summary, key, partial(app.start_command, command))
+            yield Entry(command.usage, command.summary, key, partial(app.obeying.start, command))
             told.add(command.key)
         nodes = app.nodes(self.screen)
         answers = app.chat.turn.samples if app.chat.turn is not None else 0

@@ -219,7 +219,7 @@ async def test_a_draft_comes_back_when_an_older_prompt_was_sent_instead() -> Non
 async def test_a_draft_comes_back_behind_a_command_of_the_palette() -> None:
     async with running() as run:
         await run.type("half a")
-        run.app.start_command(BY_NAME["samples"])
+        run.app.obeying.start(BY_NAME["samples"])
         await run.settle()
         assert run.text == "/samples "
         await run.type("many")
@@ -228,7 +228,7 @@ async def test_a_draft_comes_back_behind_a_command_of_the_palette() -> None:
         await run.press("backspace", "backspace", "backspace", "backspace", "3", "enter")
         assert run.app.chat.settings.samples == 3
         assert run.text == "half a"
-        run.app.start_command(BY_NAME["samples"])
+        run.app.obeying.start(BY_NAME["samples"])
         await run.settle()
         await run.press("down")
         assert run.text == "half a"
