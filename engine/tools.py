@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from engine.calculator import use_calculator
 from engine.messages import ToolCall
@@ -139,6 +139,45 @@ class _Reader:
         self._update(end=end, done=self._draining == 0)
 
 
+class _TextReader(_Reader):
+    """Of calls that a mark in the text opens; it may arrive in several tokens."""
+
+    opening: ClassVar[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: str | None = None
+        """What stands behind the mark, while that is a call."""
+        self._before = ""
+
+    def push(self, token: int, start: int, text: str) -> Sequence[int]:
+        end = start + len(text)
+        if self._draining:
+            self._drain(end)
+            return ()
+        if self._open is None:
+            joined = self._before + text
+            at = joined.find(self.opening)
+            if at < 0:
+                self._before = joined[1 - len(self.opening) :]
+                return ()
+            self._before, self._open = "", joined[at + len(self.opening) :]
+            self.calls.append(ToolCall(end - len(joined) + at, end, "", None, False))
+        else:
+            self._open += text
+        return self._read(self._open, end)
+
+    def _read(self, written: str, end: int) -> Sequence[int]:
+        """`written` stands behind the mark, up to `end`; the ids to force behind it."""
+        raise NotImplementedError
+
+    def _abandon(self) -> None:
+        """It was no call but text that looks like one, such as a shift in C: the span becomes
+        empty."""
+        self._open = None
+        self._update(end=self.calls[-1].start, done=True)
+
+
 class _NanochatReader(_Reader):
     def __init__(self, dialect: NanochatTools) -> None:
         super().__init__()
@@ -193,36 +232,20 @@ class JsonTools:
         )
 
 
-_CALL_START, _CALL_END = "<tool_call>", "</tool_call>"
 _LONGEST_JSON = 2000
 NO_VALUE = "error: this is no expression that the calculator takes"
 """What a model is told that calls for something else; it would wait for an answer otherwise."""
 
 
-class _JsonReader(_Reader):
+class _JsonReader(_TextReader):
+    opening = "<tool_call>"
+
     def __init__(self, dialect: JsonTools) -> None:
         super().__init__()
         self._dialect = dialect
-        self._open: str | None = None
-        self._before = ""
 
-    def push(self, token: int, start: int, text: str) -> Sequence[int]:
-        end = start + len(text)
-        if self._draining:
-            self._drain(end)
-            return ()
-        if self._open is None:
-            # The mark may arrive in several tokens.
-            joined = self._before + text
-            at = joined.find(_CALL_START)
-            if at < 0:
-                self._before = joined[1 - len(_CALL_START) :]
-                return ()
-            self._before, self._open = "", joined[at + len(_CALL_START) :]
-            self.calls.append(ToolCall(end - len(joined) + at, end, "", None, False))
-        else:
-            self._open += text
-        written, closed, _ = self._open.partition(_CALL_END)
+    def _read(self, written: str, end: int) -> Sequence[int]:
+        written, closed, _ = written.partition("</tool_call>")
         self._update(end=end, expression=_expression_of(written))
         if closed:
             self._open = None
@@ -232,9 +255,8 @@ class _JsonReader(_Reader):
             self._draining = len(forced)
             self._update(result=result, done=not forced)
             return forced
-        if len(written) > _LONGEST_JSON:  # no call, but text that begins like one
-            self._open = None
-            self._update(end=self.calls[-1].start, done=True)
+        if len(written) > _LONGEST_JSON:
+            self._abandon()
         return ()
 
 
@@ -314,31 +336,14 @@ _LONGEST = 200
 """Characters of an expression; longer ones are not calls."""
 
 
-class _NotationReader(_Reader):
+class _NotationReader(_TextReader):
+    opening = "<<"
+
     def __init__(self, tokenizer: Encoder) -> None:
         super().__init__()
         self._tokenizer = tokenizer
-        self._open: str | None = None
-        self._before = ""
 
-    def push(self, token: int, start: int, text: str) -> Sequence[int]:
-        end = start + len(text)
-        if self._draining:
-            self._drain(end)
-            return ()
-        if self._open is None:
-            # `<<` may arrive in one token or in two.
-            joined = self._before + text
-            at = joined.find("<<")
-            if at < 0:
-                self._before = joined[-1:]
-                return ()
-            self._before, self._open = "", joined[at + 2 :]
-            opened = start - (len(joined) - len(text)) + at
-            self.calls.append(ToolCall(opened, end, "", None, False))
-        else:
-            self._open += text
-        written = self._open
+    def _read(self, written: str, end: int) -> Sequence[int]:
         if not _WRITING.fullmatch(written) or len(written) > _LONGEST:
             self._abandon()
             return ()
@@ -351,12 +356,6 @@ class _NotationReader(_Reader):
                 self._open = None
                 return self._force(self._tokenizer.encode(f"{result}>>"), result)
         return ()
-
-    def _abandon(self) -> None:
-        """It was no call but text that looks like one, such as a shift in C: the span becomes
-        empty."""
-        self._open = None
-        self._update(end=self.calls[-1].start, done=True)
 
 
 _OPERATORS = str.maketrans({"×": "*", "÷": "/", "x": "*", "$": None})
