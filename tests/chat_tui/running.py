@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,14 @@ from chat_tui.look import PLAIN, Look
 from chat_tui.settings import Settings
 from engine.messages import Load
 from tests.chat_tui.fakes import FakeBackend
+
+
+async def until(pilot: Pilot[None], holds: Callable[[], bool], seconds: float = 20) -> None:
+    """Let time pass until something holds that a timer brings about."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        await pilot.pause(0.01)
 
 
 @dataclass
@@ -45,6 +54,12 @@ class Running:
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
+        await self.settle()
+
+    async def search(self, text: str = "") -> None:
+        """Type `text` in the palette that is open, and let it find what it can."""
+        await self.pilot.press(*text)
+        await self.app.workers.wait_for_complete()
         await self.settle()
 
     async def burst(self, *keys: str) -> None:

@@ -96,7 +96,7 @@ def test_the_keys_of_numbered_actions_are_told_in_short(changed: dict[str, str],
 async def palette(run: Running) -> list[str]:
     """The lines of the palette, as it opens."""
     await run.press("ctrl+p")
-    await run.pilot.pause(0.3)
+    await run.search()
     options = run.app.screen.query_one(OptionList).options
     return [str(option.prompt).replace("\n", " | ") for option in options]
 
@@ -176,10 +176,8 @@ async def test_the_palette_over_the_tokens_has_what_can_be_done_there() -> None:
         lines = await palette(run)
         assert "Fork with text of your own  t" in lines
         assert not any(line.startswith("/") for line in lines)
-        await run.press(*"surprising")
-        await run.pilot.pause(0.3)
+        await run.search("surprising")
         await run.press("enter")
-        await run.pilot.pause(0.2)
         assert isinstance(run.app.screen, TokenScreen)
 
 

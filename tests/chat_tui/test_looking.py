@@ -18,7 +18,7 @@ from chat_tui.widgets import pane
 from engine.messages import Failed, Score, Scored, Stepped
 from tests.chat_tui.fakes import FakeBackend
 from tests.chat_tui.pictures import SIZES, Clock, Snap, by_size, pictures
-from tests.chat_tui.running import Running, running
+from tests.chat_tui.running import Running, running, until
 from tests.chat_tui.scored import answer_of, score_of
 
 APPLES = (
@@ -107,8 +107,7 @@ async def test_it_opens_while_the_answer_grows_but_does_not_fork_then() -> None:
         await run.press("tab", "i")
         step(run, " or", " or")
         await run.settle()
-        await run.pilot.pause(0.3)
-        assert first_line(tokens(run)) == "Nine·or"
+        await until(run.pilot, lambda: first_line(tokens(run)) == "Nine·or")
         await run.press("t", "x", "enter")
         assert len(run.backend.asks) == 1
         assert isinstance(run.app.screen, TokenScreen)  # nothing that was chosen is lost

@@ -314,7 +314,8 @@ async def test_at_the_end_it_says_what_to_do_with_it(tmp_path: Path) -> None:
         await run.press("1")
         assert "2 picked." in run.shown
         await run.press("u", "ctrl+p")
-        await run.pilot.pause(0.3)
+        await run.app.workers.wait_for_complete()
+        await run.settle()
         assert "All are bad" in run.shown
         assert "ctrl" not in run.shown.lower()
         await run.press("escape", "f1")

@@ -20,7 +20,7 @@ from chat_tui.store import Store
 from engine.messages import Overflowed
 from tests.chat_tui.fakes import FakeBackend
 from tests.chat_tui.pictures import SIZES, Clock, Snap, by_size, pictures
-from tests.chat_tui.running import Running, running
+from tests.chat_tui.running import Running, running, until
 from tests.chat_tui.talking import Talk
 
 ONE = Settings(samples=1)
@@ -75,8 +75,7 @@ async def test_the_list_is_searched_looked_into_and_one_is_opened(path: Path) ->
         assert isinstance(screen, SessionsScreen)
         assert screen.list.option_count == 3
         screen.search.value = "fox"
-        await run.pilot.pause(0.3)
-        assert screen.list.option_count == 1
+        await until(run.pilot, lambda: screen.list.option_count == 1)
         assert "A fox" in str(screen.query_one("#preview").render())
         await run.press("enter")
         assert run.kept == ["A fox"]

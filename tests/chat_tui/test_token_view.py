@@ -18,6 +18,7 @@ from chat_tui.tree import Answer
 from chat_tui.widgets.token_panel import FACTS, About, alternatives, figures, percent
 from engine.messages import NO_ID
 from tests.chat_tui.pictures import SIZES, Snap, by_size, pictures
+from tests.chat_tui.running import until
 from tests.chat_tui.scored import answer_of, id_of
 
 SKY = [
@@ -182,8 +183,7 @@ async def test_an_answer_that_grows_is_followed_from_its_end() -> None:
         for place, token in enumerate(more.tokens):
             first, end = more.span(place)
             answer.append(token, 1, more.text[first:end], more.scores[place])
-        await pilot.pause(0.3)
-        assert app.text()[0] == "one·two·three·four"
+        await until(pilot, lambda: app.text()[0] == "one·two·three·four")
         assert app.view.view.cursor == 3
 
 

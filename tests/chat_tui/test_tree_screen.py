@@ -14,6 +14,7 @@ from chat_tui.theme import DARK
 from chat_tui.tree import Answer, Pick, Prompt, Tree, Turn
 from engine.messages import FinishReason
 from tests.chat_tui.pictures import SIZES, Snap, by_size, pictures
+from tests.chat_tui.running import until
 from tests.chat_tui.scored import MODEL, answer_of
 
 
@@ -213,11 +214,9 @@ async def test_answers_that_grow_behind_it_are_followed() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         turn = ask(tree, path[-1].answer, "And tomorrow?", "Who", picked=None)
         turn.answers[0].reason = None
-        await pilot.pause(0.5)
-        assert "● Who" in app.lines()[-1]
+        await until(pilot, lambda: "● Who" in app.lines()[-1])
         turn.answers[0].append(5, 1, " knows")
-        await pilot.pause(0.5)
-        assert "● Who knows" in app.lines()[-1]
+        await until(pilot, lambda: "● Who knows" in app.lines()[-1])
 
 
 async def test_an_empty_tree() -> None:
