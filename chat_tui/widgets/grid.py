@@ -2,7 +2,7 @@
 
     grid.start(4, labels=["0.2", "0.7", "1.0", "1.3"])
     grid.pane(0).feed(...)      # see pane.py
-    grid.paint((0, 2))          # every other pane, some ten times a second, while answers grow
+    grid.paint((0, 2))          # every other pane, some six times a second, while answers grow
     grid.paint((1, 2))          # and then those between
     grid.focused_index          # the answer that is continued if none is picked
     grid.clear()

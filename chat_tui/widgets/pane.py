@@ -5,7 +5,7 @@
     pane.finish("stop")
     pane.paint()                        # draws what came since the last time
 
-Nothing is drawn by `feed`: the grid calls `paint` some ten times a second, so what the screen costs
+Nothing is drawn by `feed`: the grid calls `paint` some six times a second, so what the screen costs
 depends on the panes that are visible, not on the tokens.
 """
 
@@ -264,7 +264,7 @@ class Pane(LinesView):
         self._paint_heading(scrolled=self.show_lines(lines, self.flow.changed_from))
 
     def _paint_heading(self, *, scrolled: bool) -> None:
-        """Number, label and state above; figures below.
+        """Number, label, state, perplexity and entropy above; tokens and their rate below.
 
         A new heading draws the whole pane again, so figures wait for a moment when that is done
         anyway.
@@ -276,14 +276,15 @@ class Pane(LinesView):
         if heading == self._heading and (self.finished or now < due):
             return
         self._stats_due = now + _STATS_EVERY
-        if heading != self._heading:
-            self._heading = heading
-            self.border_title = Content.from_rich_text(self._title()) + self._target()
+        self._heading = heading
+        title, figures = self._title(), self._figures()
         if self.numbered:
-            self.border_subtitle = self._figures()
+            self.border_subtitle = figures
+            title += self._measured(self.size.width - title.cell_len - _FRAME)
         else:
-            told = Text(" ").join([self._title(), self._figures(), Text()])
-            self.border_title = Content.from_rich_text(told) + self._target()
+            figures += self._measured(self.size.width - title.cell_len - figures.cell_len)
+            title = Text(" ").join([title, figures, Text()])
+        self.border_title = Content.from_rich_text(title) + self._target()
 
     def _title(self) -> Text:
         palette = Palette.of(self.app)
@@ -303,6 +304,16 @@ class Pane(LinesView):
             parts.append(Text(fitted(sanitise(self.label), room)))
         return Text(" ").join([*parts, *behind])
 
+    def _measured(self, room: int) -> Text:
+        """Perplexity and mean entropy, as far as there is room."""
+        told = ""
+        if self.figures:
+            surprise = self.surprise
+            for name, figure in (("ppl", surprise.perplexity), ("H", surprise.entropy)):
+                more = f" · {name} {figure:.2f}" if figure is not None else ""
+                told += more if len(told) + len(more) <= room else ""
+        return Text(told, Palette.of(self.app).faint)
+
     def _target(self) -> Content:
         """What picks the answer by a click, where the mouse is over it."""
         if not self.pointed_at or self.has_class("-picked"):
@@ -314,10 +325,6 @@ class Pane(LinesView):
     def _figures(self) -> Text:
         if not (self.tokens and self.figures):
             return Text()
-        rate, surprise = self.tokens_per_s, self.surprise
+        rate = self.tokens_per_s
         figures = f"{self.tokens} tok" + (f" · {rate:.0f}/s" if rate else "")
-        for name, figure in (("ppl", surprise.perplexity), ("H", surprise.entropy)):
-            more = f" · {name} {figure:.2f}" if figure is not None else ""
-            if len(figures) + len(more) <= self.size.width - 4:
-                figures += more
         return Text(figures, Palette.of(self.app).faint)

@@ -177,7 +177,7 @@ async def test_an_answer_without_scores_gets_them_from_the_model() -> None:
         assert first_line(tokens(run)) == "a·b"
         assert "ppl 4.00" in tokens(run).heading.content.plain
         await run.press("escape")
-        assert "ppl 4.00" in str(run.app.grid.pane(0).border_subtitle)
+        assert "ppl 4.00" in str(run.app.grid.pane(0).border_title)
 
 
 async def test_scores_that_were_asked_for_are_kept_and_given_away(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ async def test_there_is_nothing_to_look_at_yet() -> None:
 async def test_the_panes_say_how_surprised_the_model_was() -> None:
     async with running(Settings(samples=3), size=(150, 30)) as run:
         await answered(run)
-        assert "ppl 2.00 · H" in str(run.app.grid.pane(0).border_subtitle)
+        assert "ppl 2.00 · H" in str(run.app.grid.pane(0).border_title)
     async with running(Settings(samples=3), size=(80, 24)) as run:
         await answered(run)
         await run.press("tab", "z")
