@@ -311,7 +311,9 @@ class Pane(LinesView):
             surprise = self.surprise
             for name, figure in (("ppl", surprise.perplexity), ("H", surprise.entropy)):
                 more = f" · {name} {figure:.2f}" if figure is not None else ""
-                told += more if len(told) + len(more) <= room else ""
+                if len(told) + len(more) > room:
+                    break
+                told += more
         return Text(told, Palette.of(self.app).faint)
 
     def _target(self) -> Content:
