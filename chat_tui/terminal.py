@@ -23,6 +23,7 @@ import codecs
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -144,6 +145,8 @@ def leave_on_signals(leave: Callable[[int], object]) -> None:
 
     No effect off the main thread, and on Windows.
     """
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+        return
     loop = asyncio.get_running_loop()
 
     def told(code: int) -> None:
@@ -152,9 +155,5 @@ def leave_on_signals(leave: Callable[[int], object]) -> None:
         last_resort.start()
         leave(code)
 
-    for name in ("SIGTERM", "SIGHUP"):
-        try:
-            number = getattr(signal, name)
-            loop.add_signal_handler(number, told, 128 + number)
-        except (AttributeError, NotImplementedError, RuntimeError, ValueError):
-            return
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, told, 128 + number)

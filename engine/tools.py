@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -139,7 +140,7 @@ class _Reader:
         self._update(end=end, done=self._draining == 0)
 
 
-class _TextReader(_Reader):
+class _TextReader(_Reader, ABC):
     """Of calls that a mark in the text opens; it may arrive in several tokens."""
 
     opening: ClassVar[str]
@@ -167,9 +168,9 @@ class _TextReader(_Reader):
             self._open += text
         return self._read(self._open, end)
 
+    @abstractmethod
     def _read(self, written: str, end: int) -> Sequence[int]:
         """`written` stands behind the mark, up to `end`; the ids to force behind it."""
-        raise NotImplementedError
 
     def _abandon(self) -> None:
         """It was no call but text that looks like one, such as a shift in C: the span becomes

@@ -11,7 +11,9 @@ import textual.app
 import textual.pilot
 from textual._context import active_app
 
+from chat_tui.widgets import pane
 from tests.chat_tui.command_line import CommandLine
+from tests.chat_tui.pictures import Clock
 
 
 async def at_rest(*_: float) -> None:
@@ -45,3 +47,10 @@ def pilots_wait_for_the_program() -> Iterator[None]:
 @pytest.fixture
 def command_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(monkeypatch, capfd)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(pane, "time", clock)
+    return clock

@@ -1,5 +1,5 @@
-"""What tests of how a screen looks have in common. `pytest --snapshot-update` takes the pictures
-anew; look at them then."""
+"""What tests of how a screen looks have in common; `clock` is a fixture of `conftest.py`. `pytest
+--snapshot-update` takes the pictures anew; look at them then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Snap = Callable[..., bool]
 SIZES = [(80, 24), (120, 40), (220, 60)]
 
 pictures = pytest.mark.skipif(
-    version("textual") != "8.2.8", reason="the pictures were taken with Textual 8.2.8"
+    version("textual") != "8.2.8",
+    reason="the pictures were taken with Textual 8.2.8; another draws frames and bars differently",
 )
 
 

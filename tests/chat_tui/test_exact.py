@@ -278,11 +278,10 @@ def test_no_more_is_forced_than_may_be_said(backend: ServerBackend, tokenising: 
     assert [event.reason for event in of(RowFinished, events)] == ["length"]
 
 
+@pytest.mark.parametrize("tokenising", ["vllm"], indirect=True)  # llama-server always tells them
 def test_without_ids_an_answer_ends_at_its_call_and_says_so(
     backend: ServerBackend, tokenising: Tokenising
 ) -> None:
-    if tokenising.kind != "vllm":
-        pytest.skip("llama-server always gives them")
     tokenising.says, tokenising.tells_ids = {chr(ASSISTANT): CALLS}, False
     events = ask(backend, SUM, tools=True)
     assert texts(events) == ["It is <<12*7=84>>"]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.metadata import version
-
 import pytest
 from textual.pilot import Pilot
 
 from chat_tui.app import ChatApp
 from chat_tui.screens.tokens import TokenScreen
 from chat_tui.settings import Settings, Source
-from chat_tui.widgets import pane
 from engine.messages import Died, Load
 from tests.chat_tui.fakes import FakeBackend
+from tests.chat_tui.pictures import SIZES, Clock, Snap, by_size, pictures
 from tests.chat_tui.running import Running, running
 
 MODELS = (
@@ -28,22 +25,6 @@ SAID = (
     "Apples! I like apples, and boxes of them, and tables with apples on them",
     "The boxes hold 84",
 )
-
-
-class Clock:
-    """Stands in for `time` in a pane."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(pane, "time", clock)
-    return clock
 
 
 async def answering(run: Running, clock: Clock) -> None:
@@ -71,11 +52,9 @@ async def answering(run: Running, clock: Clock) -> None:
     await run.settle()
 
 
-@pytest.mark.skipif(version("textual") != "8.2.8", reason="taken with Textual 8.2.8")
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (220, 60)], ids=lambda s: f"{s[0]}x{s[1]}")
-def test_how_it_looks(
-    snap_compare: Callable[..., bool], clock: Clock, size: tuple[int, int]
-) -> None:
+@pictures
+@pytest.mark.parametrize("size", SIZES, ids=by_size)
+def test_how_it_looks(snap_compare: Snap, clock: Clock, size: tuple[int, int]) -> None:
     backends = [FakeBackend()]
 
     def make(load: Load) -> FakeBackend:

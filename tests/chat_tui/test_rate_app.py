@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,9 @@ from chat_tui.screens.help import HelpScreen
 from chat_tui.session import Session
 from chat_tui.settings import Settings
 from chat_tui.store import Store
-from chat_tui.widgets import pane
 from engine.messages import Died, Failed
 from tests.chat_tui.fakes import FakeBackend
+from tests.chat_tui.pictures import SIZES, Clock, Snap, by_size, pictures
 
 SETTINGS = Settings(samples=4, temperatures=(0.2, 0.7, 1.0, 1.3), seed=7)
 QUESTION = "Twelve boxes of seven apples, and 12 on the table: how many?"
@@ -35,16 +34,6 @@ ANSWERS = (
     "I count *96*. The boxes hold 84, and 84 and 12 are 96, so that is the number of apples.",
     "",
 )
-
-
-@dataclass
-class Clock:
-    """Stands in for `time` in a pane as well, so that its rates are the same each time."""
-
-    now: float = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @dataclass
@@ -70,6 +59,14 @@ class Rates:
         """To the prompt that is asked now."""
         self.backend.answer(*(texts or ANSWERS)[: self.backend.ask.samples])
         await self.settle()
+
+    async def until(self, text: str) -> None:
+        """A layout that takes two rounds is drawn in between."""
+        for _ in range(100):
+            if text in self.shown:
+                return
+            await self.pilot.pause(0.01)
+        raise AssertionError(self.shown)
 
     @property
     def shown(self) -> str:
@@ -307,7 +304,7 @@ async def test_at_the_end_it_says_what_to_do_with_it(tmp_path: Path) -> None:
         await run.answer()
         await run.answer()
         await run.press("s", "1")
-        assert "That was the last of 2 prompts: 1 picked, 1 skipped." in run.shown
+        await run.until("That was the last of 2 prompts: 1 picked, 1 skipped.")
         assert "chat-tui export --rated prompts.txt --format dpo" in run.shown
         await run.press("s")
         assert QUESTION in run.shown
@@ -355,19 +352,7 @@ async def test_quitting_in_the_middle_loses_nothing(tmp_path: Path) -> None:
 
 # How it looks.
 
-Snap = Callable[..., bool]
 Play = Callable[[Rates], Awaitable[None]]
-SIZES = [(80, 24), (120, 40), (220, 60)]
-pictured = pytest.mark.skipif(
-    version("textual") != "8.2.8", reason="the pictures were taken with Textual 8.2.8"
-)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(pane, "time", clock)
-    return clock
 
 
 def check(
@@ -402,11 +387,7 @@ async def in_the_middle(run: Rates) -> None:
     await run.answer()
 
 
-def by_size(size: tuple[int, int]) -> str:
-    return f"{size[0]}x{size[1]}"
-
-
-@pictured
+@pictures
 @pytest.mark.parametrize("size", [(40, 20), *SIZES], ids=by_size)
 def test_rating_in_the_middle(
     snap_compare: Snap, clock: Clock, tmp_path: Path, size: tuple[int, int]
@@ -414,7 +395,7 @@ def test_rating_in_the_middle(
     check(snap_compare, clock, tmp_path, size, in_the_middle)
 
 
-@pictured
+@pictures
 @pytest.mark.parametrize("size", SIZES, ids=by_size)
 def test_rating_blind(
     snap_compare: Snap, clock: Clock, tmp_path: Path, size: tuple[int, int]
@@ -422,7 +403,7 @@ def test_rating_blind(
     check(snap_compare, clock, tmp_path, size, in_the_middle, blind=True)
 
 
-@pictured
+@pictures
 def test_rating_with_the_engine_gone(snap_compare: Snap, clock: Clock, tmp_path: Path) -> None:
     async def play(run: Rates) -> None:
         await run.answer()
@@ -435,7 +416,7 @@ def test_rating_with_the_engine_gone(snap_compare: Snap, clock: Clock, tmp_path:
     check(snap_compare, clock, tmp_path, (80, 24), play)
 
 
-@pictured
+@pictures
 def test_rating_at_the_end(snap_compare: Snap, clock: Clock, tmp_path: Path) -> None:
     async def play(run: Rates) -> None:
         for key in "2tbs1":

@@ -11,7 +11,6 @@ from textual.pilot import Pilot
 from chat_tui.app import ChatApp
 from chat_tui.look import PLAIN, Look
 from chat_tui.settings import Settings
-from chat_tui.widgets import pane
 from engine.messages import Died, Overflowed, ToolCall
 from tests.chat_tui.fakes import FakeBackend
 from tests.chat_tui.pictures import SIZES, Clock, Snap, by_size, pictures
@@ -29,13 +28,6 @@ ANSWERS = (
     "96.",
 )
 CALL = ToolCall(33, 44, "12*7", "84", True)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(pane, "time", clock)
-    return clock
 
 
 def check(
