@@ -13,16 +13,16 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from chat_tui import __version__, arguments, completing
 from chat_tui.arguments import BadValueError, show_temperatures, show_top_ks
 from chat_tui.ascii import speaks_utf8
+from chat_tui.command_table import Commands
 from chat_tui.config import Config, read
 from chat_tui.served import is_served
 from chat_tui.settings import DEFAULT_MODEL, MAX_SAMPLES, Settings, SettingsError, Source
@@ -30,50 +30,6 @@ from chat_tui.settings import DEFAULT_MODEL, MAX_SAMPLES, Settings, SettingsErro
 if TYPE_CHECKING:
     from chat_tui.look import Look
     from chat_tui.session import Session
-
-COMMANDS = {
-    "bench": ("chat_tui.bench:bench", "Measure the engine against this machine, and the screen."),
-    "models": ("chat_tui.models:models", "List, show, fetch and convert models."),
-    "sessions": ("chat_tui.sessions_cli:sessions", "List, search and change saved conversations."),
-    "export": ("chat_tui.sessions_cli:export", "Write a saved conversation to a file or stdout."),
-    "import": ("chat_tui.sessions_cli:import_", "Save a conversation that was exported as json."),
-    "rate": ("chat_tui.rate_cli:rate", "Prefer answers to a file of prompts, one key each."),
-    "stats": ("chat_tui.stats:stats", "Win rates and Bradley-Terry scores from the picks."),
-    "config": ("chat_tui.config_cli:config", "Show and edit the file of settings."),
-    "serve": ("chat_tui.serving:serve", "The chat in a browser on this machine."),
-}
-"""What stands behind `chat-tui`: where it is (a function, or a Typer with commands of its own), and
-what it does."""
-
-
-class Later(TyperCommand):
-    """A command that is imported when it is run: the first frame, and the help, have no time for
-    what they do not show."""
-
-    def make_context(self, *arguments: Any, **extra: Any) -> Any:
-        return self.command().make_context(*arguments, **extra)
-
-    def command(self) -> TyperCommand | TyperGroup:
-        assert self.name is not None
-        module, name = COMMANDS[self.name][0].split(":")
-        found = getattr(import_module(module), name)
-        if not isinstance(found, typer.Typer):
-            alone = typer.Typer(add_completion=False)
-            alone.command(self.name)(found)
-            found = alone
-        command = get_command(found)
-        assert isinstance(command, (TyperCommand, TyperGroup))
-        command.name = self.name
-        return command
-
-
-class Commands(TyperGroup):
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.commands: dict[str, Any] = {
-            name: Later(name=name, help=summary) for name, (_, summary) in COMMANDS.items()
-        }
-
 
 app = typer.Typer(
     name="chat-tui",

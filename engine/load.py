@@ -141,7 +141,7 @@ def _load_gguf(
 
     found = load_gguf(path, device, dtype)
     format = chat_formats.from_gguf(found.metadata, found.tokenizer)
-    return _loaded(
+    return assembled(
         name,
         path,
         found.model,
@@ -183,7 +183,7 @@ def _load_folder(
     require_vocabulary(source, tokenizer.vocab_size)
     model = build_llama(architecture, source, device, dtype, gguf=False)
     format = chat_formats.from_folder(path, tokenizer)
-    return _loaded(
+    return assembled(
         name,
         path,
         model,
@@ -232,7 +232,7 @@ def _nanochat(name: str, checkpoint: NanochatCheckpoint) -> LoadedModel:
         tools = _tools_of(chat_format, tokenizer)
     else:
         chat_format, tools = NanochatFormat(tokenizer), NanochatTools(tokenizer)
-    return _loaded(
+    return assembled(
         name,
         checkpoint.path,
         checkpoint.model,
@@ -254,9 +254,9 @@ def _tools_of(chat_format: ChatFormat, tokenizer: Tokenizer) -> ToolDialect:
     return dialect_for(tokenizer, chat_format.layout.tools)
 
 
-def _loaded(
+def assembled(
     name: str,
-    path: Path,
+    path: Path | str,
     model: Model,
     tokenizer: Tokenizer,
     chat_format: ChatFormat,
@@ -268,6 +268,7 @@ def _loaded(
     variant_reason: str = "",
     assumptions: tuple[str, ...] = (),
 ) -> LoadedModel:
+    """The parts of a model, and what is told of it."""
     shape = model.shape
     if chat_format.note:
         assumptions += (f"Chat format: {chat_format.note}.",)

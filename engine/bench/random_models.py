@@ -12,9 +12,8 @@ from torch import Tensor
 from engine.attention import UNLIMITED
 from engine.byte_level import SPLITTERS, BytePairTokenizer
 from engine.chat_format import PlainFormat
-from engine.load import LoadedModel
-from engine.messages import ModelInfo
-from engine.models.base import Model, Shape, running
+from engine.load import LoadedModel, assembled
+from engine.models.base import Model, Shape
 from engine.models.layers import DenseLinear
 from engine.models.llama import Block, Llama, Weights
 from engine.models.nanochat import VARIANTS, Config, NanochatModel, tensor_shapes
@@ -114,27 +113,15 @@ def as_loaded(
     tools: ToolDialect | None = None,
 ) -> LoadedModel:
     """A model as the engine takes it, with a vocabulary and no turns."""
-    shape = model.shape
-    tokenizer = pair_vocabulary(shape.vocab_size)
-    backend, backend_note = running(model)
-    info = ModelInfo(
-        name=name,
+    tokenizer = pair_vocabulary(model.shape.vocab_size)
+    return assembled(
+        name,
+        "",
+        model,
+        tokenizer,
+        PlainFormat(tokenizer, stop_tokens=stops),
+        tools or NoTools(),
         family=family,
-        path="",
-        parameters=model.parameters(),
-        weight_bytes=model.weight_bytes(),
-        kv_bytes_per_token=shape.kv_bytes_per_token(model.dtype),
-        n_layer=shape.n_layer,
-        n_head=shape.n_head,
-        n_kv_head=shape.n_kv_head,
-        head_dim=shape.head_dim,
-        vocab_size=shape.vocab_size,
-        context=shape.context,
-        dtype=str(model.dtype).removeprefix("torch."),
-        device=str(model.device),
-        backend=backend,
-        backend_note=backend_note,
+        weight_types=str(model.dtype).removeprefix("torch."),
         variant=variant,
     )
-    chat_format = PlainFormat(tokenizer, stop_tokens=stops)
-    return LoadedModel(model, tokenizer, chat_format, tools or NoTools(), info)
