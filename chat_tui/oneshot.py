@@ -1,10 +1,11 @@
 """One question, from the command line or a pipe, answered on stdout: as text, or as one JSON
 document.
 
-Nothing but the answer goes to stdout; progress and errors go to stderr. With one sample the text is
-written as it grows; with several, those to one prompt follow under headers when all of them are
-done. Control characters of the model's text are made visible, and a tool call is written
-`[12*7 → 84]`. The form of what is written is in `oneshot_output.py`.
+Nothing but the answer goes to stdout; progress and errors go to stderr. What a model thinks before
+it answers is no part of the answer. With one sample the text is written as it grows; with several,
+those to one prompt follow under headers when all of them are done. Control characters of the
+model's text are made visible, and a tool call is written `[12*7 → 84]`. The form of what is written
+is in `oneshot_output.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from types import FrameType
 from chat_tui.backends.base import WaitingBackend
 from chat_tui.backends.made import backend_for
 from chat_tui.download_progress import DownloadProgress
-from chat_tui.oneshot_output import Result, Sample, Writer, document, write_texts
+from chat_tui.oneshot_output import Result, Sample, Writer, document, remark, write_texts
 from chat_tui.settings import Settings, Setup, Source, by_prompt
 from engine.messages import (
     Ask,
@@ -194,7 +195,7 @@ class _Once:
                 elif isinstance(event, Finished):
                     stats = event.stats
                 if writer:
-                    writer.write(samples[0].shown())
+                    writer.write(samples[0])
                 if stats:
                     break
         self.interrupted = bool(interrupts.count)
@@ -202,6 +203,8 @@ class _Once:
         assert stats is not None
         if writer:
             writer.end()
+            if samples[0].remark:
+                remark(samples[0].remark)
         return Result(name, setups, started, samples, stats)
 
 

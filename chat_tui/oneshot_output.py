@@ -1,6 +1,7 @@
 """What one-shot mode writes: a text as it grows, texts under headers, or one JSON document.
 
-`Result` is what one model answered under one system text.
+`Result` is what one model answered under one system text. A text is the answer alone, as whoever
+reads from a pipe wants it: what was thought before it is in the document, and nowhere else.
 """
 
 from __future__ import annotations
@@ -12,8 +13,16 @@ from dataclasses import dataclass, field
 from chat_tui.labels import show_system
 from chat_tui.rendering.sanitise import sanitise
 from chat_tui.settings import Setup, show_top_k
+from chat_tui.thought import Thought, may_begin, thought_in
 from engine.messages import NO_ID, FinishReason, Started, Stats, Stepped, ToolCall
 from engine.seeds import row_seed
+
+_CUT: dict[FinishReason, str] = {
+    "stop": "The model ended while it was still thinking.",
+    "length": "The token limit came while the model was still thinking: --max-tokens sets it.",
+    "context": "The context was full while the model was still thinking.",
+    "cancelled": "It was stopped while the model was still thinking.",
+}
 
 
 @dataclass
@@ -34,12 +43,30 @@ class Sample:
     def set_call(self, index: int, call: ToolCall) -> None:
         self.calls[index:] = [call]
 
+    @property
+    def thought(self) -> Thought | None:
+        """What the model thinks, or thought, before it answers."""
+        return thought_in(self.text)
+
+    @property
+    def remark(self) -> str:
+        """Why there is no answer, or not all of one; empty where the text says it by itself."""
+        thought = self.thought
+        cut = thought is not None and thought.after is None and self.reason is not None
+        return _CUT[self.reason] if cut and self.reason is not None else ""
+
     def shown(self) -> str:
-        """The text as far as it is settled, tool calls written as chips."""
-        out, at = "", 0
+        """The answer as far as it is settled, tool calls written as chips."""
+        thought = self.thought
+        if thought is None and self.reason is None and may_begin(self.text):
+            return ""
+        begins = 0 if thought is None else thought.after
+        if begins is None:
+            return ""
+        out, at = "", begins
         for call in self.calls:
-            if call.start == call.end:
-                continue  # it looked like a call and was none
+            if call.start == call.end or call.start < begins:
+                continue  # it looked like a call and was none; or it is part of the thought
             out += self.text[at : call.start]
             if not call.done and self.reason is None:
                 return out
@@ -84,10 +111,13 @@ def write_texts(results: Sequence[Result], setups: Sequence[Setup]) -> None:
             f"temperature {setup.temperature:g}",
             show_top_k(setup.top_k) if top_ks else "",
             f"seed {row_seed(last.started.seed, row)}",
+            sample.thought.label(closed=True) if sample.thought is not None else "",
             str(sample.reason),
         ]
         print(sanitise("  ".join(part for part in parts if part)))
         print(sanitise(sample.shown()))
+        if sample.remark:
+            remark(sample.remark, f"answer {before + row + 1}")
 
 
 def document(results: Sequence[Result]) -> dict[str, object]:
@@ -160,28 +190,57 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     return None if None in known else sum(count or 0 for count in known)
 
 
+def remark(line: str, about: str = "") -> None:
+    """A line on stderr: about one of several answers, where `about` names it."""
+    sys.stdout.flush()  # what it is about stands above it
+    print(": ".join(part for part in ("chat-tui", about, line) if part), file=sys.stderr)
+
+
 class Writer:
-    """Writes one growing text to stdout, each character once."""
+    """Writes one growing text to stdout, each character once; how far a thought is, to stderr,
+    where that is a terminal."""
 
     HELD_BACK = 2
     """Characters at the end whose harmless form can still depend on what follows: a carriage
     return, a joiner."""
 
     def __init__(self) -> None:
-        self._text = ""
+        self._text = self._label = ""
         self._written = 0
+        self._watched = sys.stderr.isatty()  # until the answer begins
 
-    def write(self, text: str) -> None:
-        self._text = text
-        self._out(sanitise(text[: -self.HELD_BACK]))
+    def write(self, sample: Sample) -> None:
+        if self._watched:
+            self._tell(sample)
+        self._text = sample.shown()
+        self._out(sanitise(self._text[: -self.HELD_BACK]))
 
     def end(self) -> None:
         self._out(sanitise(self._text))
+        self._end_line()
         if not self._text.endswith("\n"):
             sys.stdout.write("\n")
         sys.stdout.flush()
 
+    def _tell(self, sample: Sample) -> None:
+        thought = sample.thought
+        label = "" if thought is None else thought.label(closed=sample.reason is not None)
+        if label != self._label:
+            sys.stderr.write(f"\r\x1b[K{label}")
+            sys.stderr.flush()
+            self._label = label
+
+    def _end_line(self) -> None:
+        """Nothing more is written where the label stands."""
+        if self._label:
+            sys.stderr.write("\n")
+            sys.stderr.flush()
+            self._label = ""
+
     def _out(self, text: str) -> None:
-        sys.stdout.write(text[self._written :])
-        sys.stdout.flush()
+        if new := text[self._written :]:
+            self._end_line()
+            self._watched = False
+            sys.stdout.write(new)
+            sys.stdout.flush()
         self._written = max(self._written, len(text))

@@ -22,9 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chat_tui import thought
 from engine.messages import Exchange
 
-THINK, THOUGHT = "<think>\n", "\n</think>\n\n"
+THINK, THOUGHT = f"{thought.BEGIN}\n", f"\n{thought.END}\n\n"
 CALL, CALLED = "<tool_call>", "</tool_call>"
 RESPONSE, RESPONDED = "<tool_response>", "</tool_response>"
 
@@ -113,12 +114,13 @@ def messages(
     return [*sent, {"role": "user", "content": text}]
 
 
-_THOUGHTS = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
 _CALLS = re.compile(f"{CALL}(.*?){CALLED}\\s*{RESPONSE}\n?(.*?)\n?{RESPONDED}\\s*", re.DOTALL)
 
 
 def _answer(text: str, tools: bool) -> list[Message]:
-    text = _THOUGHTS.sub("", text)
+    before = thought.thought_in(text)
+    if before is not None and before.after is not None:
+        text = text[before.after :]
     sent: list[Message] = []
     at = 0
     for number, found in enumerate(_CALLS.finditer(text) if tools else ()):

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Sequence
 from chat_tui.rendering.blocks import Block, blocks
 from chat_tui.rendering.insets import Insets, Span, place
 from chat_tui.rendering.palette import Palette
-from chat_tui.rendering.thought import thought_in
+from chat_tui.rendering.thought import thought_lines
 from chat_tui.rendering.wrap import Line, Run
+from chat_tui.thought import thought_in
 from engine.messages import ToolCall
 
 
@@ -111,7 +112,9 @@ class Flow:
         thought = thought_in(self.text)
         if thought is None:
             return False
-        self._lines[:] = thought.lines(width, palette, unfolded=self._unfolded, closed=self.closed)
+        self._lines[:] = thought_lines(
+            thought, width, palette, unfolded=self._unfolded, closed=self.closed
+        )
         if thought.after is None:
             return True
         self._start, self._settled, self._spaced = thought.after, len(self._lines), True
