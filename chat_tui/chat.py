@@ -244,6 +244,10 @@ class Chat(Hearing):
             self._grow(answer, answer.beginning())
         elif answer.reason == "context":
             self._tell("The context is full: there is no room to continue.", "info")
+        elif answer.reason == "content_filter":
+            self._tell(
+                "The server's content filter ended it: edit the message, or ask for more.", "info"
+            )
         elif answer.reason is not None:
             self._tell("It ended by itself; an edited answer, or a fork, goes on.", "info")
         else:

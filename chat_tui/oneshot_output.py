@@ -17,11 +17,13 @@ from chat_tui.thought import Thought, may_begin, thought_in
 from engine.messages import NO_ID, FinishReason, Started, Stats, Stepped, ToolCall
 from engine.seeds import row_seed
 
+_FILTERED = "The server's content filter ended the answer."
 _CUT: dict[FinishReason, str] = {
     "stop": "The model ended while it was still thinking.",
     "length": "The token limit came while the model was still thinking: --max-tokens sets it.",
     "context": "The context was full while the model was still thinking.",
     "cancelled": "It was stopped while the model was still thinking.",
+    "content_filter": _FILTERED,
 }
 
 
@@ -52,8 +54,9 @@ class Sample:
     def remark(self) -> str:
         """Why there is no answer, or not all of one; empty where the text says it by itself."""
         thought = self.thought
-        cut = thought is not None and thought.after is None and self.reason is not None
-        return _CUT[self.reason] if cut and self.reason is not None else ""
+        if self.reason is not None and thought is not None and thought.after is None:
+            return _CUT[self.reason]
+        return _FILTERED if self.reason == "content_filter" else ""
 
     def shown(self) -> str:
         """The answer as far as it is settled, tool calls written as chips."""

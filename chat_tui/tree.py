@@ -329,6 +329,7 @@ _ENDINGS = {
     "length": "cut at the token limit",
     "context": "cut where the context is full",
     "cancelled": "stopped",
+    "content_filter": "cut by the server's content filter",
 }
 
 

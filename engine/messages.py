@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeVar
 
-FinishReason = Literal["stop", "length", "context", "cancelled"]
-"""Why a row ended: its stop token, `max_tokens`, the end of the context, or the user."""
+FinishReason = Literal["stop", "length", "context", "cancelled", "content_filter"]
+"""Why a row ended: its stop token, `max_tokens`, the end of the context, or the user; or because a
+server took offence at it."""
 
 NO_ID = -2
 """In the place of a token's id where a server does not tell it: then it stands for a chunk of text.

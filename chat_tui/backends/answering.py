@@ -332,7 +332,8 @@ class Answering:
         limit = self._ask.params.max_tokens
         if row.ended:
             return
-        if row.calling and row.finish != "length" and row.rounds < MOST_ROUNDS:
+        cut = row.finish == "length" or row.filtered
+        if row.calling and not cut and row.rounds < MOST_ROUNDS:
             self._step(row.end_round(), row)
             if limit is None or len(row.ids) < limit:
                 self._spawn(self._round((row,)), (row,))

@@ -149,7 +149,14 @@ class Row:
         """Why it ended, in the protocol's word. Without a limit of ours, it was the context's."""
         if self.finish == "length":
             return "context" if max_tokens is None else "length"
+        if self.filtered:
+            return "content_filter"
         return "cancelled" if self.finish == "abort" else "stop"
+
+    @property
+    def filtered(self) -> bool:
+        """The server's filter ended it; some say behind the word what it took offence at."""
+        return self.finish.startswith("content_filter")
 
     # Text.
 

@@ -142,6 +142,7 @@ class OutlineView(CursorView, inherit_bindings=False):
             None: ("● ", palette.running),
             "stop": ("✓ ", palette.success),
             "cancelled": ("■ ", palette.muted),
+            "content_filter": ("✗ ", palette.warning),
         }.get(answer.reason, ("… ", palette.warning))
 
     def _figures(self, answer: Answer, room: int) -> str:

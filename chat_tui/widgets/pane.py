@@ -28,7 +28,7 @@ from chat_tui.tree import Answer, Beginning
 from chat_tui.widgets.lines_view import LinesView
 from engine.messages import FinishReason, ToolCall
 
-State = Literal["waiting", "running", "stop", "length", "context", "cancelled", "died"]
+State = FinishReason | Literal["waiting", "running", "died"]
 
 _GLYPHS: dict[State, tuple[str, Callable[[Palette], Style]]] = {
     "waiting": ("○", lambda palette: palette.muted),
@@ -37,12 +37,14 @@ _GLYPHS: dict[State, tuple[str, Callable[[Palette], Style]]] = {
     "length": ("…", lambda palette: palette.warning),
     "context": ("…", lambda palette: palette.warning),
     "cancelled": ("■", lambda palette: palette.muted),
+    "content_filter": ("✗", lambda palette: palette.warning),
     "died": ("✗", lambda palette: palette.error),
 }
 _ENDINGS: dict[State, str] = {
     "length": "cut: token limit",
     "context": "cut: context full",
     "cancelled": "stopped",
+    "content_filter": "cut: content filter",
     "died": "cut off",
 }
 _STATS_EVERY = 1.0  # seconds: figures that change ten times a second cannot be read

@@ -8,7 +8,9 @@ from random import Random
 import pytest
 
 from chat_tui.chat import Chat
+from chat_tui.document import from_json, to_json
 from chat_tui.effects import CountsCame, Extended, Moved, Noted, Picked, Returned
+from chat_tui.session import Session
 from chat_tui.settings import Settings
 from engine.messages import Count, Counted, Died, Failed, Overflowed
 from tests.chat_tui.fakes import encode
@@ -241,6 +243,26 @@ def test_an_answer_that_ended_by_itself_is_not_continued(talk: Talk) -> None:
     talk.chat.continue_(talk.chat.conversation.tree.answers[1])
     assert "ended by itself" in talk.told
     assert len(talk.backend.asks) == 2
+
+
+def test_what_a_content_filter_ended_is_told_from_what_ended_by_itself(talk: Talk) -> None:
+    talk.chat.send("Third")
+    talk.drain()
+    talk.backend.start()
+    talk.backend.step("The", "It")
+    talk.backend.end_row(0, "content_filter")
+    talk.backend.finish()
+    talk.drain()
+    talk.chat.pick(0)
+    pick = talk.chat.conversation.path[-1]
+    assert pick.caption.endswith("cut by the server's content filter")
+    talk.chat.continue_(pick.answer)
+    assert talk.told.startswith("The server's content filter ended it")
+    again = from_json(to_json(Session(conversation=talk.chat.conversation)))
+    assert [answer.reason for answer in again.conversation.path[-1].turn.answers] == [
+        "content_filter",
+        "stop",
+    ]
 
 
 def test_a_fork_goes_on_with_another_token_in_the_place_of_one(talk: Talk) -> None:

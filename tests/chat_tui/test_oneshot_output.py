@@ -115,6 +115,24 @@ def test_a_document_has_the_thought_and_a_text_has_not(script, command_line: Com
     assert sample["text"] == THOUGHT + "Hello!"
 
 
+@pytest.mark.parametrize("said", ["Hel", THOUGHT + "Hel", "<think>They", ""])
+def test_what_a_content_filter_ended_is_called_so(said: str, command_line: CommandLine):
+    arguments = ("-p", "Hi", "-n")
+    with SseServer(thinks(("content", said), reason="content_filter")) as server:
+        text, several, whole = (
+            command_line(*arguments, *more, "--server", server.url)
+            for more in (("1",), ("2",), ("1", "--json"))
+        )
+    line = "The server's content filter ended the answer."
+    shown = "Hel\n" if said.endswith("Hel") else "\n"
+    assert (text.code, text.out, text.err) == (0, shown, f"chat-tui: {line}\n")
+    assert several.err == f"chat-tui: answer 1: {line}\nchat-tui: answer 2: {line}\n"
+    assert [row.split()[-1] for row in several.out.splitlines()[::2]] == ["content_filter"] * 2
+    (sample,) = json.loads(whole.out)["samples"]
+    assert (sample["finish_reason"], sample["text"]) == ("content_filter", said)
+    assert whole.err == ""
+
+
 def test_where_it_never_came_to_an_answer_a_line_says_why(command_line: CommandLine):
     arguments = ("-p", "Hi", "--max-tokens", "9")
     with SseServer(thinks(("reasoning_content", "They greet"), reason="length")) as server:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import cycle, islice
+from typing import get_args
 
 from textual.app import App, ComposeResult
 from textual.content import Content
@@ -133,8 +134,10 @@ async def test_the_heading_tells_number_label_state_and_figures() -> None:
             "length": "2 … T 0.7 cut: token limit",
             "context": "2 … T 0.7 cut: context full",
             "cancelled": "2 ■ T 0.7 stopped",
+            "content_filter": "2 ✗ T 0.7 cut: content filter",
             None: "2 ✗ T 0.7 cut off",
         }
+        assert endings.keys() == {*get_args(FinishReason), None}
         for reason, told in endings.items():
             pane.finish(reason)
             pane.paint()

@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -298,6 +299,44 @@ def test_calls_in_the_history_are_sent_as_calls() -> None:
         ask(backend, "Again?", tools=True, history=(Exchange("12*7?", None, said),))
     roles = [message["role"] for message in server.posts[2]["messages"]]
     assert roles == ["user", "assistant", "tool", "assistant", "user"]
+
+
+@pytest.mark.parametrize(
+    ("word", "limit", "reason"),
+    [
+        ("stop", None, "stop"),
+        ("eos_token", None, "stop"),  # TGI's
+        ("length", 7, "length"),
+        ("length", None, "context"),
+        ("abort", None, "cancelled"),
+        ("content_filter", None, "content_filter"),
+        ("content_filter: RECITATION", 7, "content_filter"),
+    ],
+)
+def test_why_an_answer_ended_is_told_from_the_servers_word(word, limit, reason) -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        wire.start()
+        wire.say("So")
+        wire.end(0, word)
+        wire.done()
+
+    with talking(script) as (_, backend):
+        events = ask(backend, params=replace(PLAIN, max_tokens=limit))
+    assert [event.reason for event in of(RowFinished, events)] == [reason]
+
+
+def test_what_a_filter_ended_calls_nothing_any_more() -> None:
+    def script(asked: Asked, wire: Wire) -> None:
+        part = {"index": 0, "id": "a", "function": {"name": "calculator", "arguments": '{"ex'}}
+        wire.start()
+        wire.event({"choices": [{"index": 0, "delta": {"tool_calls": [part]}}]})
+        wire.end(0, "content_filter")
+        wire.done()
+
+    with talking(script) as (server, backend):
+        events = ask(backend, tools=True)
+    assert [event.reason for event in of(RowFinished, events)] == ["content_filter"]
+    assert len(server.posts) == 1
 
 
 # Cancelling.
