@@ -51,6 +51,22 @@ class RowTail(NamedTuple):
         return self.k.size(1)
 
 
+class Span(NamedTuple):
+    """The first `length` positions of k and v, (n_layers, batch, seq, n_kv_head, head_dim) both and
+    with the same strides."""
+
+    k: Tensor
+    v: Tensor
+    length: int
+
+
+class Spans(NamedTuple):
+    """Where keys and values are: what all rows share comes first."""
+
+    shared: Span | None
+    own: Span
+
+
 class Cache(Protocol):
     """What a model needs of the past."""
 
@@ -79,6 +95,11 @@ class Cache(Protocol):
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, window: Window = UNLIMITED
     ) -> Tensor:
         """Append (B, T, Hkv, D) keys and values of one layer; q (B, T, H, D) -> (B, T, H, D)."""
+        ...
+
+    def spans(self) -> Spans | None:
+        """For a reader that appends and attends by itself: one position behind the last of `own`,
+        for which there is room. None where the host does not know the lengths."""
         ...
 
     def advance(self, time: int) -> None:
@@ -202,6 +223,9 @@ class KVCache:
             backend=self.backend,
             lengths=[self._length] * self.batch,
         )
+
+    def spans(self) -> Spans | None:
+        return Spans(None, Span(self.k, self.v, self._length))
 
     def advance(self, time: int) -> None:
         self._length += time
@@ -351,6 +375,11 @@ class SharedPrefixCache:
             past_lse = past_lse.view(parts, kv_heads, batch, group).transpose(1, 2)
             out = merge(torch.cat((past, out[None])), torch.cat((past_lse, lse[None])))
         return out.reshape(batch, 1, heads, dim)
+
+    def spans(self) -> Spans | None:
+        prefix, tail = self.prefix, self.tail
+        shared = Span(prefix.k, prefix.v, self._shared)
+        return Spans(shared, Span(tail.k, tail.v, tail.length))
 
     def advance(self, time: int) -> None:
         self.tail.advance(time)

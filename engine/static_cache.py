@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from engine.attention import UNLIMITED, Window, flash_attn_with_kvcache
-from engine.kv_cache import KVCache, Positions
+from engine.kv_cache import KVCache, Positions, Spans
 from engine.models.base import Shape
 
 SHORTEST = 1024
@@ -111,6 +111,9 @@ class StaticCache(KVCache):
 
     def positions(self, time: int) -> Positions:
         return self.cache_seqlens[:, None] if time == 1 else super().positions(time)
+
+    def spans(self) -> Spans | None:
+        return None
 
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, window: Window = UNLIMITED

@@ -140,14 +140,20 @@ class Worker:
 
     def _load(self, request: Load) -> None:
         from engine.loading import catalog
+        from engine.native import library
 
         if self._engine is not None and self._held is not None and request.same_model(self._held):
             threads.settle(request.threads)
             self._send(Ready(self._engine.info))
             return
+        compiling = threading.Thread(target=library.load, daemon=True)
+        compiling.start()  # on the first start of all, seconds beside a download
         catalog.resolve(request.name, lambda *progress: self._send(Loading(*progress)))
         self._send(Loading("Starting torch"))
         _start_torch(request.threads)
+        if compiling.is_alive():
+            self._send(Loading("Compiling for this machine, once"))
+            compiling.join()
 
         from engine.generate import Engine
         from engine.load import load_model

@@ -21,6 +21,8 @@ os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 from chat_tui.backends.local import LocalBackend
 from engine.loading.catalog import fetch
 from engine.messages import Load, Ready
+from engine.native import library
+from engine.paths import cache_dir, private_folder
 from tests.chat_tui.browser import Browser, found
 from tests.events import until
 
@@ -40,8 +42,7 @@ def smollm2_path(session_home: Path) -> Path:
         path = fetch("smollm2", lambda what, done, total: None)
     finally:
         os.environ["CHAT_TUI_HOME"] = chosen
-    models = session_home / "cache" / "models"
-    models.mkdir(parents=True, mode=0o700, exist_ok=True)
+    models = private_folder(session_home / "cache" / "models")
     for file in (path, *path.parent.glob(path.name + ".*")):
         (models / file.name).symlink_to(file)
     return path
@@ -93,12 +94,16 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session", autouse=True)
 def session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """`CHAT_TUI_HOME` of all tests: nothing that they do touches the user's own files."""
+    """`CHAT_TUI_HOME` of all tests: nothing that they do touches the user's own files, but that the
+    native step is compiled once for all of them."""
     home = tmp_path_factory.mktemp("home")
     outer = os.environ.get("CHAT_TUI_HOME")
+    compiled = private_folder(cache_dir() / "native")
     if outer:
         os.environ["CHAT_TUI_TEST_HOME"] = outer
     os.environ["CHAT_TUI_HOME"] = str(home)
+    (cache_dir() / "native").symlink_to(compiled)
+    library.load()
     yield home
     if outer is None:
         del os.environ["CHAT_TUI_HOME"]

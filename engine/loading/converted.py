@@ -11,12 +11,12 @@ weights; mapping the result takes milliseconds. A conversion is written tensor b
 model is built, so that building it never holds more than one layer in memory.
 
 A place is named by all that the conversion depends on: the file (path, size, time of change), the
-machine's instruction set and torch (both decide the packed layout), and the code that converts. So
-a conversion is never out of date, only no longer asked for; those of the same file are removed
-when a new one is made. A file is written under another name and renamed when it is whole: of two
-programs at once, the last one wins and both have a model. It ends in a table of contents with a
-checksum for each tensor; where anything does not fit, there is no conversion and the caller makes a
-new one.
+machine's instruction set, torch and the native step (which decide the packed layout), and the code
+that converts. So a conversion is never out of date, only no longer asked for; those of the same
+file are removed when a new one is made. A file is written under another name and renamed when it is
+whole: of two programs at once, the last one wins and both have a model. It ends in a table of
+contents with a checksum for each tensor; where anything does not fit, there is no conversion and
+the caller makes a new one.
 
 What is in a file: tensors at multiples of 64 bytes, a JSON document, and a trailer of 24 bytes: the
 document's length and CRC-32, and `MAGIC`. The document names dataclasses out of `CLASSES` only;
@@ -47,13 +47,24 @@ from torch import Tensor
 
 from engine.errors import EngineError
 from engine.models.base import Shape
-from engine.models.layers import Biased, DenseLinear, Int4Linear, Int8Linear, Stacked
+from engine.models.layers import (
+    Biased,
+    DenseLinear,
+    Int4Linear,
+    Int8Linear,
+    PackedLinear,
+    Stacked,
+)
 from engine.models.llama import Block, Weights
+from engine.native import library
 from engine.paths import cache_dir, private_folder
 
 CLASSES: dict[str, type] = {
     cls.__name__: cls
-    for cls in (Weights, Block, Shape, DenseLinear, Int4Linear, Int8Linear, Biased, Stacked)
+    for cls in (
+        *(Weights, Block, Shape),
+        *(Biased, DenseLinear, Int4Linear, Int8Linear, PackedLinear, Stacked),
+    )
 }
 """What a document may be made of."""
 
@@ -95,6 +106,7 @@ def converted_place(path: Path, *settings: object) -> Path | None:
         stat.st_mtime_ns,
         torch.__version__,
         torch.backends.cpu.get_cpu_capability(),
+        library.lanes(),
         _code(),
         *settings,
     )
@@ -117,6 +129,7 @@ def _code() -> str:
         "models/layers.py",
         "models/llama.py",
         "models/rope.py",
+        "native/packing.py",
         "byte_level.py",
         "sentencepiece.py",
         "tokenizer.py",

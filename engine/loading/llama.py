@@ -29,10 +29,10 @@ from engine.models.base import Shape
 from engine.models.layers import (
     Biased,
     DenseLinear,
-    Int4Linear,
-    Int8Linear,
     Linear,
     Stacked,
+    eight_bit,
+    four_bit,
     pair_up,
 )
 from engine.models.llama import Block, Llama, Weights
@@ -41,9 +41,6 @@ EIGHT_BIT = frozenset({"Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0"})
 """Formats that lose next to nothing in 8 bits with one scale per row."""
 
 _T = TypeVar("_T")
-
-_CHUNK = 1 << 20
-"""Weights of an output head that are brought to 8 bits at a time."""
 
 
 def build_llama(
@@ -274,7 +271,7 @@ class _Builder:
             torch.cat(tensors) if len(tensors) > 1 else tensors[0]
             for tensors in zip(*pieces, strict=True)
         )
-        return Int4Linear.pack(codes4, scales, minimums, self.keeps_dense)
+        return four_bit(codes4, scales, minimums, self.keeps_dense)
 
     def dense(self, parts: Sequence[tuple[str, int, int]], paired: int) -> Tensor:
         """Matrices (name, out, in) stacked, (sum of out, in), in the dtype of the activations."""
@@ -296,19 +293,10 @@ class _Builder:
         stored = self.matrix(name, vocab, width)
         if self.integer_kernels and stored.format in EIGHT_BIT:
             dense = embedding if embedding is not None else self.dense([(name, vocab, width)], 0)
-            return self.eight_bit(dense)
+            return eight_bit(dense)
         if embedding is not None and not (self.integer_kernels and self.is_4bit(name)):
             return DenseLinear(embedding)
         return self.product([(name, vocab, width)])
-
-    def eight_bit(self, dense: Tensor) -> Linear:
-        codes = torch.empty(dense.shape, dtype=torch.int8)
-        scales = torch.empty(len(dense), dtype=torch.bfloat16)
-        step = max(1, _CHUNK // dense.size(1))
-        for at in range(0, len(dense), step):
-            part = Int8Linear.quantise(dense[at : at + step].float())
-            codes[at : at + step], scales[at : at + step] = part.codes, part.scales
-        return Int8Linear(codes, scales, dense)
 
     def matrix(self, name: str, out: int, width: int) -> StoredTensor:
         stored = self.find(name)

@@ -4,13 +4,16 @@ cache."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from engine.kv_cache import Cache, KVCache
 from engine.models.pieces import Pieces
+
+if TYPE_CHECKING:
+    from engine.native.program import Program
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,10 @@ class Model(Protocol):
     dtype: torch.dtype
     """Of activations and of the KV cache."""
     pieces: Pieces
+    native: Program | None
+    """A decode step of its own on a CPU."""
+    native_note: str
+    """Why there is none there."""
 
     def new_cache(self, batch: int, seq: int) -> KVCache:
         """An empty cache with room for `seq` positions of `batch` rows."""
@@ -58,7 +65,10 @@ class Model(Protocol):
 
 
 def running(model: Model) -> tuple[str, str]:
-    """Which attention runs, and why nothing faster does: what `ModelInfo` calls its backend and the
-    note on it."""
+    """What attends to the past, and why nothing faster does: what `ModelInfo` calls its backend and
+    the note on it."""
     backend = model.new_cache(1, 1).backend
-    return backend.name, "; ".join(filter(None, (backend.note, model.pieces.note)))
+    name, notes = backend.name, [backend.note, model.pieces.note, model.native_note]
+    if model.native:
+        name, notes = "native", [f"prompts by {name}", *notes]
+    return name, "; ".join(filter(None, notes))

@@ -9,7 +9,7 @@ once, which changes no attention score.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -17,6 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.kv_cache import Positions
+from engine.native import library
+from engine.native.packing import GROUP, pack_4bit, pack_8bit
+from engine.native.program import Matrix, multiply
 
 INT4_ROWS = 20
 """All 120 products of SmolLM2-135M in turn, as a step runs them, each matrix cold in the cache
@@ -28,9 +31,11 @@ INT8_ROWS = 5
 """The output head (49152 x 576), milliseconds in 8 bits and in bf16: 1 row 3.6 and 6.9, 4 rows 4.8
 and 7.2, 5 rows 7.0 and 7.5, 6 rows 7.2 and 4.7, 16 rows 11.8 and 5.7."""
 
-GROUP = 32
-"""Weights that share one scale and one minimum in the 4-bit kernel; GGUF's 4-bit types have the
-same groups."""
+_CHUNK = 1 << 20
+"""Weights that are brought to 8 bits at a time."""
+
+NATIVE_ROWS = 24
+"""Up to how many rows native steps and products are taken."""
 
 
 class Linear(Protocol):
@@ -43,6 +48,10 @@ class Linear(Protocol):
         ...
 
     def parameters(self) -> int: ...
+
+    def matrices(self) -> tuple[Matrix, ...]:
+        """The same for a native step, outputs side by side; empty where it cannot compute it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,9 @@ class DenseLinear:
 
     def parameters(self) -> int:
         return self.weight.numel() + (0 if self.bias is None else self.bias.numel())
+
+    def matrices(self) -> tuple[Matrix, ...]:
+        return biased(Matrix.dense(self.weight), self.bias)
 
 
 @dataclass(frozen=True)
@@ -78,6 +90,14 @@ class Biased:
     def parameters(self) -> int:
         return self.linear.parameters() + self.bias.numel()
 
+    def matrices(self) -> tuple[Matrix, ...]:
+        at = 0
+        found: list[Matrix] = []
+        for matrix in self.linear.matrices():
+            found += biased(matrix, self.bias[at : at + matrix.out])
+            at += matrix.out
+        return tuple(found)
+
 
 @dataclass(frozen=True)
 class Stacked:
@@ -94,6 +114,10 @@ class Stacked:
 
     def parameters(self) -> int:
         return sum(part.parameters() for part in self.parts)
+
+    def matrices(self) -> tuple[Matrix, ...]:
+        parts = [part.matrices() for part in self.parts]
+        return tuple(matrix for part in parts for matrix in part) if all(parts) else ()
 
 
 @dataclass(frozen=True)
@@ -114,14 +138,10 @@ class Int4Linear:
         """From codes 0..15 (out, in) and float32 scales and minimums (out, in / 32): w = scale *
         code + minimum."""
         zeros = minimums + 8 * scales
-        dense = None
-        if keep_dense:
-            whole = codes.view(*scales.shape, GROUP) * scales[..., None] + minimums[..., None]
-            dense = whole.view(codes.shape).to(torch.bfloat16)
         return cls(
             torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes.to(torch.int32), 1),
             torch.stack((scales, zeros), -1).transpose(0, 1).to(torch.bfloat16).contiguous(),
-            dense,
+            _dense(codes, scales, minimums) if keep_dense else None,
         )
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -139,6 +159,9 @@ class Int4Linear:
     def parameters(self) -> int:
         # Two codes in a byte.
         return 2 * self.packed.numel()
+
+    def matrices(self) -> tuple[Matrix, ...]:
+        return ()
 
 
 @dataclass(frozen=True)
@@ -174,6 +197,76 @@ class Int8Linear:
 
     def parameters(self) -> int:
         return self.dense.numel()
+
+    def matrices(self) -> tuple[Matrix, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class PackedLinear:
+    """4- or 8-bit weights in groups of 32 as `engine/native` reads them, with a bf16 copy for wide
+    inputs."""
+
+    bits: int
+    out: int
+    blocks: Tensor
+    """uint8, of `engine/native/packing.py`"""
+    dense: Tensor | None
+    """bf16 (out, in); None where memory is short: then wide inputs take twice as long"""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows = x.numel() // x.size(-1)
+        if rows > NATIVE_ROWS and self.dense is not None:
+            return F.linear(x, self.dense)
+        native = library.load()
+        assert native is not None, "blocks are packed for the library that reads them"
+        (matrix,) = self.matrices()
+        out = multiply(native, matrix, x.reshape(rows, -1).float())
+        return out.to(x.dtype).view(*x.shape[:-1], -1)
+
+    def weight_bytes(self) -> int:
+        return self.blocks.nbytes
+
+    def parameters(self) -> int:
+        return self.out * self.blocks.size(1) * GROUP
+
+    def matrices(self) -> tuple[Matrix, ...]:
+        return (Matrix.packed(self.bits, self.blocks, self.out),)
+
+
+def _dense(codes: Tensor, scales: Tensor, minimums: Tensor) -> Tensor:
+    whole = codes.view(*scales.shape, GROUP) * scales[..., None] + minimums[..., None]
+    return whole.view(codes.shape).to(torch.bfloat16)
+
+
+def biased(matrix: Matrix | None, bias: Tensor | None) -> tuple[Matrix, ...]:
+    """`matrix` with a bias (out,); empty where there is none."""
+    if matrix is None or bias is None:
+        return () if matrix is None else (matrix,)
+    return (replace(matrix, bias=bias.float().contiguous()),)
+
+
+def four_bit(codes: Tensor, scales: Tensor, minimums: Tensor, keep_dense: bool = True) -> Linear:
+    """From codes 0..15 (out, in) and float32 scales and minimums (out, in / 32): w = scale * code +
+    minimum."""
+    if not (lanes := library.lanes()):
+        return Int4Linear.pack(codes, scales, minimums, keep_dense)
+    blocks = pack_4bit(codes, scales, minimums, lanes)
+    dense = _dense(codes, scales, minimums) if keep_dense else None
+    return PackedLinear(4, len(codes), blocks, dense)
+
+
+def eight_bit(dense: Tensor) -> Linear:
+    """From bf16 weights (out, in), which are kept beside."""
+    lanes = library.lanes()
+    step = max(1, _CHUNK // dense.size(1) // 16) * 16
+    parts = [dense[at : at + step].float() for at in range(0, len(dense), step)]
+    if lanes and dense.size(1) % GROUP == 0:
+        blocks = torch.cat([pack_8bit(part, lanes) for part in parts])
+        return PackedLinear(8, len(dense), blocks, dense)
+    quantised = [Int8Linear.quantise(part) for part in parts]
+    codes = torch.cat([part.codes for part in quantised])
+    return Int8Linear(codes, torch.cat([part.scales for part in quantised]), dense)
 
 
 class Rotary:

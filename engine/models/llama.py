@@ -23,7 +23,8 @@ from engine.flash import AttentionBackend, select
 from engine.kv_cache import Cache, KVCache
 from engine.models import pieces
 from engine.models.base import Shape
-from engine.models.layers import Linear, Rotary
+from engine.models.layers import NATIVE_ROWS, Linear, Rotary
+from engine.native.program import LOGITS, Program, listed
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ class Llama:
             Rotary(frequencies, magnitude)
             for frequencies, magnitude in zip(weights.frequencies, weights.magnitudes, strict=True)
         ]
+        self.native, self.native_note = listed(self.device, self.shape, self.dtype, self._list_step)
 
     def new_cache(self, batch: int, seq: int) -> KVCache:
         shape = self.shape
@@ -116,14 +118,18 @@ class Llama:
 
     def forward(self, ids: Tensor, cache: Cache, *, all_positions: bool = False) -> Tensor:
         batch, time = ids.shape
+        positions = cache.positions(time)
+        tables = [rotary.table(positions) for rotary in self.rotaries]
+        if time == 1 and batch <= NATIVE_ROWS and self.native and (spans := cache.spans()):
+            logits = self.native.run(ids, spans, tables)
+            cache.advance(1)
+            return logits[:, None] if all_positions else logits
         weights, shape = self.weights, self.shape
         eps, width, head = weights.norm_eps, (shape.n_embd,), (shape.head_dim,)
         n_head, turned = shape.n_head, shape.n_head + shape.n_kv_head
         x = F.embedding(ids, weights.embedding)
         if weights.embedding_scale != 1:
             x = x * weights.embedding_scale
-        positions = cache.positions(time)
-        tables = [rotary.table(positions) for rotary in self.rotaries]
         for layer, block in enumerate(weights.blocks):
             h = F.rms_norm(x, width, block.attention_norm, eps)
             heads = block.qkv(h).view(batch, time, -1, shape.head_dim)
@@ -146,6 +152,46 @@ class Llama:
         if not all_positions:
             x = x[:, -1]
         return weights.head(F.rms_norm(x, width, weights.norm, eps)).float()
+
+    def _list_step(self, p: Program) -> None:
+        """What `forward` computes, for one token."""
+        weights, shape = self.weights, self.shape
+        eps, width, head = weights.norm_eps, shape.n_embd, shape.head_dim
+        turned = shape.n_head + shape.n_kv_head
+        hidden = sum(matrix.out for matrix in weights.blocks[0].gate_up.matrices()) // 2
+        x, h = p.register(width), p.register(width)
+        qkv, attended = (
+            p.register((turned + shape.n_kv_head) * head),
+            p.register(shape.n_head * head),
+        )
+        gate_up, gated = p.register(2 * hidden), p.register(hidden)
+        p.embed(x, weights.embedding, weights.embedding_scale)
+        for layer, block in enumerate(weights.blocks):
+            p.norm(h, x, width, block.attention_norm, eps)
+            p.product(qkv, h, block.qkv.matrices())
+            if block.qk_norm is not None:
+                p.norm(qkv, qkv, head, block.qk_norm, eps, heads=turned)
+            p.rotate_pairs(qkv, turned, block.rope)
+            p.attend(attended, qkv, layer, block.window[0])
+            self._add(p, x, h, attended, block.out, block.attention_post_norm)
+            p.norm(h, x, width, block.mlp_norm, eps)
+            p.product(gate_up, h, block.gate_up.matrices())
+            p.gated(gated, gate_up, hidden, weights.activation)
+            self._add(p, x, h, gated, block.down, block.mlp_post_norm)
+        p.norm(h, x, width, weights.norm, eps)
+        p.product(LOGITS, h, weights.head.matrices())
+
+    def _add(
+        self, p: Program, x: int, h: int, src: int, linear: Linear, post_norm: Tensor | None
+    ) -> None:
+        """x += linear(src), normed where there is a norm behind it."""
+        if post_norm is None:
+            p.product(x, src, linear.matrices(), add=True)
+            return
+        width = self.shape.n_embd
+        p.product(h, src, linear.matrices())
+        p.norm(h, h, width, post_norm, self.weights.norm_eps)
+        p.mix(x, 1.0, h, 1.0, width)
 
     def weight_bytes(self) -> int:
         linears = [linear for block in self.weights.blocks for linear in block.linears()]

@@ -31,6 +31,7 @@ from engine.flash import select
 from engine.kv_cache import Cache, KVCache, Positions
 from engine.models import pieces
 from engine.models.base import Shape
+from engine.native.program import Program
 
 EPS = torch.finfo(torch.float32).eps
 """Of every RMS norm, whatever the type of the activations."""
@@ -239,6 +240,8 @@ class NanochatModel:
         self._parameters = sum(tensors[name].numel() for name in tensor_shapes(config, variant))
         self._backend = select(self.device, dtype, config.head_dim)
         self.pieces = pieces.select(self.device, dtype)
+        self.native: Program | None = None
+        self.native_note = ""
 
         def take(name: str) -> Tensor:
             return tensors[name].to(self.device, dtype)

@@ -258,9 +258,9 @@ def test_the_k_types_that_q4_k_m_files_are_made_of(tmp_path):
 
     assert error(packed) < 1.5 * error(plain) < 0.3
     block = packed.model.weights.blocks[0]  # type: ignore[attr-defined]
-    assert [type(part).__name__ for part in block.qkv.parts] == ["Int4Linear", "DenseLinear"]
-    assert type(block.gate_up).__name__ == "Int4Linear"
-    assert type(packed.model.weights.head).__name__ == "Int8Linear"  # type: ignore[attr-defined]
+    assert [type(part).__name__ for part in block.qkv.parts] == ["PackedLinear", "DenseLinear"]
+    assert type(block.gate_up).__name__ == "PackedLinear"
+    assert type(packed.model.weights.head).__name__ == "PackedLinear"  # type: ignore[attr-defined]
     # One matrix serves as the embedding and, for wide inputs, as the head.
     weights = packed.model.weights  # type: ignore[attr-defined]
     assert weights.head.dense.data_ptr() == weights.embedding.data_ptr()
