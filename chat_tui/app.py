@@ -203,7 +203,7 @@ class ChatApp(LookedApp):
             self.composing.counts_came(effect)
         else:
             self.stage.draw(effect)
-            if isinstance(effect, effects.Moved):
+            if isinstance(effect, effects.Moved | effects.ClosedUp):
                 self.chat.focused = effect.focused
 
     def redraw(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal
 
@@ -279,7 +279,9 @@ class Asking:
         if turn is None or not turn.rows:
             return self._tell("There is no answer to pick yet.", "info")
         if not 0 <= row < len(turn.rows):
-            return self._tell(f"There are {len(turn.rows)} answers, no {row + 1}.", "warning")
+            count = len(turn.rows)
+            there = "is 1 answer" if count == 1 else f"are {count} answers"
+            return self._tell(f"There {there}, no {row + 1}.", "warning")
         if turn.picked == row:
             return None
         if not turn.can_pick(row):
@@ -337,12 +339,16 @@ class Asking:
 
     # Taking back.
 
-    def _forget(self, answers: Sequence[Answer]) -> None:
+    def _forget(self, answers: Iterable[Answer]) -> None:
         """Take answers out of the tree to which nothing was generated."""
-        tree = self.conversation.tree
         for answer in answers:
-            if answer.id in tree.answers:
-                tree.remove_answer(answer)
+            self.conversation.tree.remove_answer(answer)
+
+    def _forget_failed(self, turn: RunningTurn) -> None:
+        """What has not begun, or failed before anything was generated, leaves no trace."""
+        for part in turn.parts:
+            if not part.started or (part.lost and part.empty):
+                self._forget(part.rows)
 
     def _forget_empty(self, turn: RunningTurn) -> None:
         """A turn to which nothing at all was generated leaves no trace."""

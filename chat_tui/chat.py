@@ -101,6 +101,7 @@ class Chat(Hearing):
             for part in turn.parts:
                 if not part.over:
                     part.end()
+            self._forget_failed(turn)
             self._forget_empty(turn)
 
     def change(self, field: str, value: object) -> bool:

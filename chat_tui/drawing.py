@@ -84,6 +84,9 @@ class Stage:
                     grid.focus_pane(turn.first)
                 else:
                     grid.focused_index = turn.first
+            case effects.ClosedUp(turn, places, focused):
+                grid.group = turn.group
+                grid.close_up(places, focused, turn.labels)
             case effects.Kept(pick):
                 answer = pick.answer
                 self.transcript.add_answer(answer.text, answer.calls, answer.forced, pick.caption)

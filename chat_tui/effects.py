@@ -64,6 +64,15 @@ class RowEnded:
 
 
 @dataclass(frozen=True)
+class ClosedUp:
+    """Rows came to nothing and are gone; those that were at `places` follow one another."""
+
+    turn: RunningTurn
+    places: tuple[int, ...]
+    focused: int
+
+
+@dataclass(frozen=True)
 class Picked:
     """None: a pick was taken back before the row had ended."""
 
@@ -155,6 +164,7 @@ Effect = (
     | Fed
     | Called
     | RowEnded
+    | ClosedUp
     | Picked
     | Kept
     | Moved

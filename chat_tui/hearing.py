@@ -16,6 +16,7 @@ from chat_tui.conversation import HistoryChangedError, turns_to_drop
 from chat_tui.effects import (
     Began,
     Called,
+    ClosedUp,
     CountsCame,
     Extended,
     Fed,
@@ -168,15 +169,23 @@ class Hearing(Asking):
         """If no part is on its way any more, the turn is over."""
         if not turn.over:
             return
-        for part in turn.parts:
-            if part.lost and part.empty:
-                self._forget(part.rows)
+        self._forget_failed(turn)
         if turn.empty:
             self._came_to_nothing(turn)
-        elif turn.picked is not None and not turn.can_pick(turn.picked):
-            turn.picked = None
-            self._effects.append(Picked(None))
+        else:
+            if turn.picked is not None and not turn.can_pick(turn.picked):
+                turn.picked = None
+                self._effects.append(Picked(None))
+            self._close_up(turn)
         self._settle()
+
+    def _close_up(self, turn: RunningTurn) -> None:
+        """Of a turn that is over, show what the tree has of it."""
+        closed, stay = turn.closed_up()
+        if len(stay) < len(turn.rows):
+            self.turn = closed
+            self.focused = min(sum(place < self.focused for place in stay), len(stay) - 1)
+            self._effects.append(ClosedUp(closed, stay, self.focused))
 
     def _came_to_nothing(self, turn: RunningTurn) -> None:
         overflows = [part.overflow for part in turn.parts if part.overflow is not None]

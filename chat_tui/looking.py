@@ -86,9 +86,9 @@ class Looking:
     def _answer(self, turn: Turn, answer: Answer) -> Subject:
         from chat_tui.screens.tokens import Subject
 
-        place, count = turn.index(answer.id), len(turn.answers)
-        differs = differing(turn.answers)[place]
-        number = f"Answer {place + 1} of {count}" if count > 1 else "Answer"
+        count = turn.samples
+        differs = differing(turn.answers)[turn.index(answer.id)]
+        number = f"Answer {turn.told(answer.id)} of {count}" if count > 1 else "Answer"
         subject = Subject(
             " · ".join(part for part in (number, differs.model, differs.system) if part),
             partial(scored, answer),

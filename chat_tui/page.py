@@ -85,7 +85,7 @@ def _turn(turn: Turn, on_path: bool) -> Iterator[str]:
     for answer in turn.answers:
         picked = " picked" if answer.id == turn.picked else ""
         yield f'<article class="answer{picked}" id="answer-{answer.id}" tabindex="0">'
-        yield f"<h2>{turn.index(answer.id) + 1}</h2>"
+        yield f"<h2>{turn.told(answer.id)}</h2>"
         yield f'<pre class="text">{"".join(_tokens(answer))}</pre>'
         caption = _text(Pick(turn, answer).caption)
         tokens = _count(len(answer.tokens), "token")

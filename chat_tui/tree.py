@@ -296,6 +296,7 @@ class Turn:
         picked: the number of the answer that was chosen last; None before, and after an undo.
         asked_at: seconds since 1970.
         judgement: what was said of the answers, where they were rated.
+        expected: the numbers of answers that have been asked for and have not begun.
     """
 
     id: int
@@ -305,6 +306,7 @@ class Turn:
     picked: int | None = None
     asked_at: float = 0.0
     judgement: Judgement | None = None
+    expected: set[int] = field(default_factory=set, compare=False)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -323,6 +325,16 @@ class Turn:
     def index(self, answer: int) -> int:
         """The place of an answer, by its number, among the turn's answers."""
         return next(place for place, own in enumerate(self.answers) if own.id == answer)
+
+    @property
+    def samples(self) -> int:
+        """How many answers there are, and are expected."""
+        return len(self.answers) + len(self.expected)
+
+    def told(self, answer: int) -> int:
+        """What the user calls an answer, and its pane: its place among all of these, from 1."""
+        before = sum(own.id < answer for own in self.answers)
+        return 1 + before + sum(other < answer for other in self.expected)
 
 
 _ENDINGS = {
@@ -364,11 +376,11 @@ class Pick(NamedTuple):
         return differing(self.turn.answers)[self.picked]
 
     def _told(self, model: str) -> str:
-        answer, count = self.answer, len(self.turn.answers)
+        answer, count = self.answer, self.turn.samples
         if answer.model == GIVEN:
             return "given"
         parts = (
-            f"{self.picked + 1} of {count}" if count > 1 else "",
+            f"{self.turn.told(answer.id)} of {count}" if count > 1 else "",
             model,
             self._differs.system,
             f"T {answer.temperature:g}",
@@ -414,18 +426,20 @@ class Tree:
         top_k: int | None = None,
     ) -> Answer:
         """An answer of `turn` that is about to grow."""
-        number = self.next_answer()
+        number = self.expect(turn)
         answer = Answer(number, turn.id, prompt, model, seed, temperature, top_k)
         self.hold(turn, answer)
         return answer
 
-    def next_answer(self) -> int:
-        """A number for an answer that may become part of the tree later."""
+    def expect(self, turn: Turn) -> int:
+        """A number for an answer of `turn` that is part of the tree when it begins (`hold`)."""
         self._last_answer += 1
+        turn.expected.add(self._last_answer)
         return self._last_answer
 
     def hold(self, turn: Turn, answer: Answer) -> None:
         """Make an answer one of `turn`'s, which stand in the order of their numbers."""
+        turn.expected.discard(answer.id)
         insort(turn.answers, answer, key=attrgetter("id"))
         self.answers[answer.id] = answer
 
@@ -439,10 +453,12 @@ class Tree:
             self.hold(turn, answer)
 
     def remove_answer(self, answer: Answer) -> None:
-        """Forget an answer to which nothing was ever generated. Its number is not used again."""
+        """Forget an answer that has not begun, or to which nothing was ever generated. Its number
+        is not used again."""
         turn = self.turns[answer.turn]
-        turn.answers.remove(answer)
-        del self.answers[answer.id]
+        turn.expected.discard(answer.id)
+        if self.answers.pop(answer.id, None) is not None:
+            turn.answers.remove(answer)
         if turn.picked == answer.id:
             turn.picked = None
 

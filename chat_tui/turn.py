@@ -12,7 +12,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from chat_tui.conversation import Conversation
@@ -106,7 +106,8 @@ class Part:
 class RunningTurn:
     """A message, its answers, and the asks that are on their way.
 
-    `rows` are all answers that are shown; from place `first` on, they are those of `parts`.
+    `rows` are all answers that are shown; from place `first` on, they are those of `parts`. When
+    all is over, they are the answers that the tree has, in the same order.
 
     Attributes:
         user: what was asked.
@@ -170,7 +171,7 @@ class RunningTurn:
                     top_k=setup.top_k,
                 )
         for place in sorted(rows):
-            rows[place].id = tree.next_answer()
+            rows[place].id = tree.expect(self.turn)
             self.rows.append(rows[place])
         for part in self.parts:
             part.rows = [rows[place] for place in part.places]
@@ -188,6 +189,27 @@ class RunningTurn:
             if self.beginning is not None:
                 answer.begin(self.beginning, event.answer, event.answer_text, event.answer_ends)
             conversation.tree.hold(self.turn, answer)
+
+    def closed_up(self) -> tuple[RunningTurn, tuple[int, ...]]:
+        """All is over: the same turn without the rows that came to nothing, so that each stands
+        where it stands in the tree; and the places where these stood. What was said to be drawn of
+        this one, and is not drawn yet, still finds its rows here."""
+        assert self.turn is not None
+        there = {answer.id for answer in self.turn.answers}
+        stay = tuple(place for place, row in enumerate(self.rows) if row.id in there)
+        now = {before: place for place, before in enumerate(stay)}
+        parts = [
+            replace(
+                part,
+                rows=[row for row in part.rows if row.id in there],
+                places=tuple(now[place] for place in part.places if place in now),
+            )
+            for part in self.parts
+        ]
+        closed = replace(self, parts=parts)  # its rows are those of the tree
+        closed.first = self.first
+        closed.picked = None if self.picked is None else now.get(self.picked)
+        return closed, stay
 
     # What it is.
 

@@ -95,11 +95,33 @@ class CompareGrid(Widget):
         fresh = [Pane(i) for i in range(len(self.panes), n)]
         self.panes += fresh
         self._fold()
-        for pane in self.panes:
-            pane.name_it(labels[pane.index] if pane.index < len(labels) else "", numbered=n > 1)
+        self._name_panes(labels)
         self.mount_all(fresh)
         self._mark_current()
         self._lay_out()
+
+    def close_up(self, places: Sequence[int], current: int, labels: Sequence[str] = ()) -> None:
+        """Take away the answers that are not at these places; of the others, `current` is."""
+        inside = self.has_focus_within
+        stay = [self.panes[place] for place in places]
+        gone = [pane for pane in self.panes if pane not in stay]
+        self.panes = stay
+        self._name_panes(labels)
+        self.zoomed = self.zoomed and len(stay) > 1
+        self.focused_index = current
+        if inside:
+            self.focus_pane(current)
+        for pane in gone:
+            pane.remove()
+        self._mark_current()
+        self._lay_out()
+
+    def _name_panes(self, labels: Sequence[str]) -> None:
+        """Number the panes, and say of each what tells it from the others."""
+        numbered = len(self.panes) > 1
+        for index, pane in enumerate(self.panes):
+            pane.index = index
+            pane.name_it(labels[index] if index < len(labels) else "", numbered=numbered)
 
     def clear(self) -> None:
         """Take the answers away."""

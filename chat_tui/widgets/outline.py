@@ -127,7 +127,7 @@ class OutlineView(CursorView, inherit_bindings=False):
             picked = row.turn.picked == answer.id
             lead += [
                 ("▸" if picked else " ", palette.success),
-                (f"{row.turn.index(answer.id) + 1:>2} ", text),
+                (f"{row.turn.told(answer.id):>2} ", text),
                 self._state(answer, palette),
             ]
             said, style = answer.text, text

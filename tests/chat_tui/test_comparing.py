@@ -198,10 +198,14 @@ def test_what_a_model_that_fails_has_not_begun_leaves_no_trace(talk: Talk) -> No
     talk.chat.focused = 1
     assert talk.chat.current is None
     first.step("x")
-    first.finish()
     talk.drain()
     talk.chat.pick(1)
     assert talk.told == "Answer 2 came to nothing."
+    first.finish()
+    talk.drain()
+    assert talk.shown == ["x"]
+    talk.chat.pick(1)
+    assert talk.told == "There is 1 answer, no 2."
     talk.chat.send("And?")  # goes on with the one that there is
     assert talk.kept == ["Hi", "x"]
     assert len(talk.chat.conversation.tree.turns[1].answers) == 1
@@ -227,7 +231,7 @@ def test_a_prompt_that_fits_one_model_alone_is_answered_by_it(talk: Talk) -> Non
     assert not talk.seen(Overflow)
     (note,) = notes(talk)
     assert note.startswith("b: There is no room for an answer: its prompt has 2,300 tokens")
-    assert talk.shown == ["x", ""]
+    assert talk.shown == ["x"]
     assert not talk.chat.running
 
 
@@ -565,7 +569,18 @@ def test_whatever_two_models_do_nothing_is_lost(seed: int) -> None:
         assert sorted([*places, *chat.queue, *returned.split("\n\n")]) == sorted(
             [*sent, *([""] if not returned else [])]
         )
+        shown = chat.turn
+        if shown is not None and shown.turn is not None:
+            there = {answer.id for answer in shown.turn.answers} | shown.turn.expected
+            assert [row.id for row in shown.rows] == sorted(there), "as the tree counts them"
+            assert [shown.turn.told(row.id) for row in shown.rows] == [
+                *range(1, len(shown.rows) + 1)
+            ]
+            if shown.over:
+                assert shown.rows == shown.turn.answers
         for turn in tree.turns.values():
+            growing = shown is not None and turn is shown.turn and not shown.over
+            assert growing or not turn.expected
             assert turn.answers, "no turn without an answer"
             for answer in turn.answers:
                 assert answer.prompt.ids, "no answer without a prompt"
