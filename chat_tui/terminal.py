@@ -14,6 +14,7 @@ things right before it reads them (all seen with Textual 8.2):
 - A terminal that does not mark pastes sends them as keys, and each of their line breaks would send
   a line. Nobody types a line break and goes on within one read, so that is taken for a paste.
 - A byte that is no UTF-8 ends the program: it becomes U+FFFD.
+- A terminal that has ended is read over and over: where the system tells nobody, SIGHUP does.
 """
 
 from __future__ import annotations
@@ -118,8 +119,30 @@ class InputParser(XTermParser):
             yield from super().feed(keys)
 
 
-def _decoder(encoding: str) -> Callable[[], codecs.IncrementalDecoder]:
-    return lambda: codecs.getincrementaldecoder(encoding)("replace")
+_ENDED_S = 0.05
+"""Between two looks at a terminal that has ended."""
+
+
+class _Bytes:
+    """What a terminal sends, to text."""
+
+    def __init__(self, encoding: str) -> None:
+        self._decode = codecs.getincrementaldecoder(encoding)("replace").decode
+        self._ended = False
+
+    def decode(self, data: bytes, final: bool = False) -> str:
+        """No bytes are the end of it. The system tells only those of whom it is the controlling
+        terminal; Textual would read its end over and over, and the program would run for ever."""
+        if not data and not final:
+            time.sleep(_ENDED_S)
+            if not self._ended:
+                self._ended = True
+                os.kill(os.getpid(), signal.SIGHUP)
+        return self._decode(data, final)
+
+
+def _decoder(encoding: str) -> Callable[[], _Bytes]:
+    return lambda: _Bytes(encoding)
 
 
 def install() -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
+import psutil
 import pytest
 from rich.console import Console
 
@@ -274,6 +275,13 @@ async def test_a_pause_counts_with_every_timer_it_swallowed():
     assert late[len(late) // 2] >= 0.12
 
 
+def runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 class TestProbe:
     def test_the_program_is_measured_and_its_keys_echo(self):
@@ -286,6 +294,32 @@ class TestProbe:
         assert 0 <= load.lateness_p50_s <= load.lateness_p95_s
         assert len(run.echoes) >= 1
         assert run.figures["resize_s"] > 0
+
+    def test_it_ends_with_the_process_that_measures(self, endless_path):
+        """Killed, that tells nobody; and its pseudo-terminal is nobody's controlling terminal."""
+        config = {"panes": 2, "rate": 0, "max_tokens": 60_000, "model": str(endless_path)}
+        program = (
+            "from chat_tui import screen_bench\n"
+            "take = screen_bench._Watch._take_paint\n"
+            "screen_bench._Watch._take_paint = lambda *_: (print('.', flush=True), take(*_))\n"
+            f"screen_bench.run_probe({config})\n"
+        )
+        command = [sys.executable, "-c", program]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as measuring:
+            assert measuring.stdout is not None
+            assert measuring.stdout.readline(), "something is painted"
+            (probe,) = psutil.Process(measuring.pid).children()
+            while not (engines := probe.children()):
+                time.sleep(0.01)
+            measuring.kill()
+        try:
+            deadline = time.monotonic() + 20
+            while any(map(runs, (probe, *engines))):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        finally:
+            for process in filter(runs, (probe, *engines)):
+                process.kill()
 
     def test_a_program_that_fails_says_why(self):
         with pytest.raises(EngineError, match="there is no model"):
