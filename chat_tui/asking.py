@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal
 
+from chat_tui.answer import Answer, Beginning
 from chat_tui.backends.base import Backend
 from chat_tui.backends.made import backend_for
 from chat_tui.conversation import Conversation
@@ -30,7 +31,7 @@ from chat_tui.effects import (
 )
 from chat_tui.lanes import Lane, Lanes, Phase
 from chat_tui.settings import Settings, Setup, by_prompt
-from chat_tui.tree import Answer, Beginning, Turn
+from chat_tui.tree import Turn
 from chat_tui.turn import Part, RunningTurn
 from engine.messages import Ask, Cancel, Load, Loading, ModelInfo
 from engine.seeds import fresh_seed

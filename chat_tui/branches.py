@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from chat_tui.tree import Answer, Tree, Turn
+from chat_tui.answer import Answer
+from chat_tui.tree import Tree, Turn
 
 
 @dataclass(frozen=True)

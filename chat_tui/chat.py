@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from chat_tui.answer import Answer, Beginning
 from chat_tui.asking import ALTERNATIVES
 from chat_tui.conversation import Conversation
 from chat_tui.effects import Cleared, Picked, Returned
@@ -18,7 +19,7 @@ from chat_tui.hearing import Hearing
 from chat_tui.lanes import Lane
 from chat_tui.model import Model
 from chat_tui.settings import SettingsError, Setup
-from chat_tui.tree import Answer, Beginning, Turn
+from chat_tui.tree import Turn
 from engine.messages import NO_ID, Cancel, Count, Died, Score
 
 GROWING = "The answers are still growing; stop them first."

@@ -12,9 +12,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from chat_tui.answer import Answer, Prompt
 from chat_tui.model import Model
 from chat_tui.new_file import write_new
-from chat_tui.tree import Answer, Pick, Prompt, Tree
+from chat_tui.tree import Pick, Tree
 from engine.messages import NO_ID, Exchange, Overflowed, Started
 
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chat_tui.answer import Answer
 from chat_tui.chat import Chat
 from chat_tui.parts import NothingToCopyError, Taken, Wanted, taken
-from chat_tui.tree import Answer
 
 if TYPE_CHECKING:
     from chat_tui.app import ChatApp

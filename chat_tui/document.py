@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TypeVar, cast, get_args
 
+from chat_tui.answer import Answer, Prompt
 from chat_tui.conversation import Conversation
 from chat_tui.model import Model
 from chat_tui.session import Session
-from chat_tui.tree import Answer, Judgement, Prompt, Tree, Turn, Verdict
+from chat_tui.tree import Judgement, Tree, Turn, Verdict
 from engine.errors import EngineError
 from engine.messages import NO_ID, Alternative, FinishReason, TokenScore, ToolCall
 

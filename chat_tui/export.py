@@ -19,13 +19,14 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 
+from chat_tui.answer import Answer
 from chat_tui.conversation import Conversation
 from chat_tui.document import to_json
 from chat_tui.model import GIVEN
 from chat_tui.page import to_html
 from chat_tui.preferences import labelled, preferred
 from chat_tui.session import Session
-from chat_tui.tree import Answer, Pick, Tree, Turn
+from chat_tui.tree import Pick, Tree, Turn
 from engine.messages import NO_ID
 
 Message = dict[str, str]

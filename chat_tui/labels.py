@@ -6,13 +6,11 @@ differences(turn.answers)      # ["smollm2 · T 0.2", "smollm2 · T 1.2", "qwen 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from chat_tui.answer import Answer
 from chat_tui.model import short_names
 from chat_tui.settings import show_top_k
-
-if TYPE_CHECKING:
-    from chat_tui.tree import Answer
 
 _SYSTEM = 28
 """Characters of a system text in a label."""

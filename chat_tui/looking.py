@@ -14,6 +14,7 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from chat_tui.answer import Answer, Prompt
 from chat_tui.chat import GROWING, Chat
 from chat_tui.conversation import Conversation
 from chat_tui.effects import ScoresCame
@@ -21,7 +22,7 @@ from chat_tui.labels import differing
 from chat_tui.model import Model
 from chat_tui.scores import Scored, parting, scored
 from chat_tui.settings import show_top_k
-from chat_tui.tree import Answer, Prompt, Turn
+from chat_tui.tree import Turn
 from engine.messages import NO_ID, TokenScore
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ import math
 from collections.abc import Iterator
 from html import escape
 
+from chat_tui.answer import Answer
 from chat_tui.rendering.sanitise import sanitise
 from chat_tui.scores import Surprise, is_known, scored
 from chat_tui.session import Session
-from chat_tui.tree import Answer, Pick, Turn
+from chat_tui.tree import Pick, Turn
 from engine.messages import NO_ID, TokenScore
 
 _COLD = 8.0

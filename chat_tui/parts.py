@@ -14,8 +14,8 @@ import json
 import re
 from typing import Literal, NamedTuple
 
+from chat_tui.answer import Answer
 from chat_tui.conversation import as_sample
-from chat_tui.tree import Answer
 from engine.messages import NO_ID
 
 Kind = Literal["text", "code", "tokens", "json"]

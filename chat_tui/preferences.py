@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from chat_tui.tree import Answer, Turn
+from chat_tui.answer import Answer
+from chat_tui.tree import Turn
 
 
 def preferred(turn: Turn) -> Iterator[tuple[Answer, Answer]]:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from chat_tui.answer import Answer, Prompt
 from chat_tui.chat import Chat
 from chat_tui.conversation import Conversation
 from chat_tui.effects import Began, Called, Effect, Fed, Kind, Noted, Prefilled, RowEnded, Told
@@ -28,7 +29,7 @@ from chat_tui.model import GIVEN
 from chat_tui.packing import StoredScores, pack_scores
 from chat_tui.prompts import FilePrompt
 from chat_tui.session import Session
-from chat_tui.tree import Answer, Judgement, Prompt, Tree, Turn, Verdict
+from chat_tui.tree import Judgement, Tree, Turn, Verdict
 from chat_tui.turn import RunningTurn
 from engine.messages import NO_ID, Event, TokenScore
 

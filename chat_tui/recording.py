@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from chat_tui.answer import Answer, Prompt
 from chat_tui.conversation import Conversation
 from chat_tui.model import Model
 from chat_tui.packing import pack_ints, pack_scores
@@ -29,7 +30,6 @@ from chat_tui.rows import WRITE_ANSWER, Row, answer_row, turn_row, write_turn
 from chat_tui.schema import word_row
 from chat_tui.session import Session, title_of
 from chat_tui.store import Store, StoreError
-from chat_tui.tree import Answer, Prompt
 from chat_tui.turn import RunningTurn
 from engine.errors import EngineError
 from engine.messages import TokenScore

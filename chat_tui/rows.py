@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 
+from chat_tui.answer import Answer, Prompt
 from chat_tui.model import Model
 from chat_tui.packing import StoredScores, pack_ints, unpack_ints
-from chat_tui.tree import Answer, Judgement, Prompt, Turn
+from chat_tui.tree import Judgement, Turn
 from engine.messages import ToolCall
 
 Row = tuple[object, ...]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from chat_tui.tree import Answer
+from chat_tui.answer import Answer
 from engine.messages import NO_ID, TokenScore
 
 LEVELS = (0.75, 0.5, 0.25, 0.1, 0.03, 0.01)

@@ -15,10 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from chat_tui.answer import Answer
 from chat_tui.bradley_terry import Cluster, Fit, bounded, fit_strengths, groups
 from chat_tui.preferences import compared
 from chat_tui.session import title_of
-from chat_tui.tree import Answer, Turn
+from chat_tui.tree import Turn
 
 ELO = 400 / math.log(10)
 """Points per nat."""

@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from chat_tui.answer import Answer, Beginning, Prompt
 from chat_tui.conversation import Conversation
 from chat_tui.labels import differences
 from chat_tui.lanes import Lane
 from chat_tui.settings import Setup
-from chat_tui.tree import Answer, Beginning, Prompt, Turn
+from chat_tui.tree import Turn
 from engine.messages import Overflowed, RowFinished, Started, Stats, Stepped
 
 

@@ -18,10 +18,11 @@ from textual.containers import Container
 from textual.message import Message
 from textual.screen import Screen
 
+from chat_tui.answer import Answer
 from chat_tui.branches import outline
 from chat_tui.keys import TREE_SCREEN, Keys
 from chat_tui.rendering import Palette
-from chat_tui.tree import Answer, Pick, Tree, Turn
+from chat_tui.tree import Pick, Tree, Turn
 from chat_tui.widgets.heading import Heading, key_line
 from chat_tui.widgets.lines_view import LinesView
 from chat_tui.widgets.outline import OutlineView

@@ -26,10 +26,10 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from chat_tui.answer import Answer
 from chat_tui.keys import ANSWERS, BRANCHING
 from chat_tui.rendering import warm_up
 from chat_tui.scores import parting
-from chat_tui.tree import Answer
 from chat_tui.widgets.pane import Pane
 from chat_tui.widgets.strip import StateStrip
 from chat_tui.widgets.tiles import Plan, Tiles, neighbour, plan

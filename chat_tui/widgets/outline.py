@@ -20,12 +20,12 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.strip import Strip
 
+from chat_tui.answer import Answer
 from chat_tui.branches import Row
 from chat_tui.keys import OUTLINE
 from chat_tui.rendering import Palette, sanitise
 from chat_tui.rendering.wrap import Run
 from chat_tui.scores import Surprise, scored
-from chat_tui.tree import Answer
 from chat_tui.widgets.cursor_view import CursorView
 
 _EXCERPT = 400  # characters of a text that are looked at for its line

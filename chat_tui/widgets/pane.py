@@ -20,11 +20,11 @@ from rich.text import Text
 from textual.content import Content
 from textual.style import Style as VisualStyle
 
+from chat_tui.answer import Answer, Beginning
 from chat_tui.labels import fitted
 from chat_tui.rendering import Flow, Palette, sanitise
 from chat_tui.rendering.wrap import Line, wrap
 from chat_tui.scores import Surprise
-from chat_tui.tree import Answer, Beginning
 from chat_tui.widgets.lines_view import LinesView
 from engine.messages import FinishReason, ToolCall
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from chat_tui.answer import Answer, Prompt
 from chat_tui.conversation import Conversation
 from chat_tui.model import Model
 from chat_tui.session import Session
-from chat_tui.tree import Answer, Judgement, Prompt, Tree, Turn, Verdict
+from chat_tui.tree import Judgement, Tree, Turn, Verdict
 
 MODEL = Model("tiny", "/models/tiny", fingerprint="t")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from chat_tui.answer import Answer, Prompt
 from chat_tui.model import Model
-from chat_tui.tree import Answer, Prompt
 from engine.messages import Alternative, TokenScore
 
 MODEL = Model("SmolLM2-135M-Instruct")

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from chat_tui.answer import Prompt
 from chat_tui.conversation import Conversation, HistoryChangedError, turns_to_drop
 from chat_tui.effects import (
     Cleared,
@@ -22,7 +23,7 @@ from chat_tui.effects import (
 from chat_tui.model import Model
 from chat_tui.new_file import NotWrittenError
 from chat_tui.settings import Settings
-from chat_tui.tree import Prompt, Tree
+from chat_tui.tree import Tree
 from engine.messages import Died, Event, Failed, Overflowed, ToolCall
 from tests.chat_tui.fakes import CLOSE, PREFACE, encode, prompt_of
 from tests.chat_tui.talking import Talk

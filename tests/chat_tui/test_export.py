@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from chat_tui.answer import Answer
 from chat_tui.document import ImportFailedError, from_json, to_json
 from chat_tui.export import FORMATS, write
 from chat_tui.recording import save
 from chat_tui.session import Session
 from chat_tui.store import Store
-from chat_tui.tree import Answer
 from engine.messages import NO_ID, Alternative, TokenScore, ToolCall
 from tests.chat_tui.command_line import CommandLine
 from tests.chat_tui.judging import Said, judge

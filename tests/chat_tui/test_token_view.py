@@ -10,11 +10,11 @@ from rich.cells import cell_len
 from textual.app import App
 from textual.pilot import Pilot
 
+from chat_tui.answer import Answer
 from chat_tui.rendering import Palette
 from chat_tui.scores import Scored, scored
 from chat_tui.screens.tokens import Subject, TokenScreen
 from chat_tui.theme import DARK
-from chat_tui.tree import Answer
 from chat_tui.widgets.token_panel import FACTS, About, alternatives, figures, percent
 from engine.messages import NO_ID
 from tests.chat_tui.pictures import SIZES, Snap, by_size, pictures

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from chat_tui.answer import Answer, Prompt
 from chat_tui.model import Model
-from chat_tui.tree import Answer, Prompt, Tree, Turn
+from chat_tui.tree import Tree, Turn
 from engine.messages import Alternative, ModelInfo, TokenScore, ToolCall
 from tests.chat_tui.fakes import INFO
 

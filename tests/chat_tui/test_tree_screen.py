@@ -8,10 +8,11 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 
+from chat_tui.answer import Answer, Prompt
 from chat_tui.branches import Row, outline
 from chat_tui.screens.tree import TreeScreen
 from chat_tui.theme import DARK
-from chat_tui.tree import Answer, Pick, Prompt, Tree, Turn
+from chat_tui.tree import Pick, Tree, Turn
 from engine.messages import FinishReason
 from tests.chat_tui.pictures import SIZES, Snap, by_size, pictures
 from tests.chat_tui.running import until
