@@ -9,27 +9,24 @@ from __future__ import annotations
 
 import gc
 import io
-import os
 import sys
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, NoReturn, cast
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from chat_tui import __version__, arguments, completing
-from chat_tui.arguments import BadValueError, show_temperatures, show_top_ks
-from chat_tui.ascii import speaks_utf8
+from chat_tui import __version__, completing
+from chat_tui.arguments import show_temperatures, show_top_ks
 from chat_tui.command_table import Commands
 from chat_tui.config import Config, read
+from chat_tui.options import DEFAULTS, look_of, settings_of
+from chat_tui.resuming import CHOOSE, as_before, saved, spelled_out
 from chat_tui.served import is_served
-from chat_tui.settings import DEFAULT_MODEL, MAX_SAMPLES, Settings, SettingsError, Source
+from chat_tui.settings import DEFAULT_MODEL, MAX_SAMPLES
 
 if TYPE_CHECKING:
-    from chat_tui.look import Look
-    from chat_tui.session import Session
+    pass
 
 app = typer.Typer(
     name="chat-tui",
@@ -44,10 +41,6 @@ app = typer.Typer(
     no_args_is_help=False,
     pretty_exceptions_enable=False,
 )
-
-T = TypeVar("T")
-
-_DEFAULTS = Settings()
 
 ONCE_MAX_TOKENS = 1024
 """Small models can repeat themselves for ever: a person sees it and stops them, a script waits."""
@@ -97,87 +90,6 @@ def fail(message: str, code: int = 1) -> NoReturn:
     raise SystemExit(code)
 
 
-def parsed(name: str, parse: Callable[[str], T], text: str) -> T:
-    """As the slash command reads it."""
-    try:
-        return parse(text)
-    except BadValueError as error:
-        raise typer.BadParameter(f"{name} {error}, not {text!r}.") from None
-
-
-_CHOOSE = "choose"
-
-
-def spelled_out(arguments: list[str]) -> list[str]:
-    """`--resume` may stand without its ID, which the parser of the command line cannot read."""
-    spelled = []
-    for place, argument in enumerate(arguments, 1):
-        behind = arguments[place] if place < len(arguments) else "-"
-        alone = argument == "--resume" and behind.startswith("-")
-        spelled.append(f"--resume={_CHOOSE}" if alone else argument)
-    return spelled
-
-
-def _saved(resume: str | None, last: bool) -> Session | None:
-    """The session to go on with, if one was asked for."""
-    if resume is None and not last:
-        return None
-    from chat_tui.store import Store, StoreError
-
-    # Not closed: the session's scores are read when they are looked at.
-    store = Store.open()
-    if resume is not None:
-        if not resume.isdecimal():
-            raise typer.BadParameter(
-                f"{resume!r} is no session; chat-tui sessions list shows them."
-            )
-        return store.load(int(resume[:18]))
-    number = store.last()
-    if number is None:
-        raise StoreError("No conversation has been saved yet.")
-    return store.load(number)
-
-
-def _as_before(settings: Settings, session: Session, *, samples: int | None = None) -> Settings:
-    """With the model that the session's last answer came from, and those that were asked with it:
-    they have the same seed. By its name, if that would be loaded anyway; else by its file, if that
-    is still there, or at its server. Several answer once each where no `samples` are asked for."""
-    path, shown = session.conversation.path, session.shown
-    turn = shown if shown is not None else path[-1].turn if path else None
-    if turn is None or settings.server is not None:
-        return settings
-    head = path[-1].answer if shown is None else turn.answers[0]
-    together = dict.fromkeys(answer.model for answer in turn.answers if answer.seed == head.seed)
-    usual = settings.models[0]
-    sources = [
-        usual
-        if model.name == usual.name
-        else Source(model.name, model.path)
-        if "://" in model.path
-        else Source(model.path)
-        for model in together
-        if model.name == usual.name or "://" in model.path or os.path.exists(model.path)
-    ]
-    models = tuple(dict.fromkeys(sources)) or settings.models
-    if len(models) > 1 and samples is None:
-        most = max(len(settings.temperatures), len(settings.top_ks))
-        settings = replace(settings, samples=most)
-    return replace(settings, models=models)
-
-
-def _sources(models: list[str], servers: list[str], *, usual: bool) -> tuple[Source, ...]:
-    """Every model, at every server unless its name says where it runs. A server to which that
-    leaves no model contributes its first; not one that is there as `usual`, beside named models."""
-    servers = [server for server in servers if server]
-    at: list[str | None] = [*servers] if servers else [None]
-    named = [Source.of(model, server) for model in models for server in at]
-    used = {source.server for source in named}
-    rest = [Source("", server) for server in servers if server not in used]
-    if usual and named:
-        rest = []
-    return tuple(dict.fromkeys([*named, *rest])) or _DEFAULTS.models
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         print(f"chat-tui {__version__}")
@@ -215,7 +127,7 @@ def chat(
     key_env: Annotated[
         str,
         typer.Option("--api-key-env", help="The variable with the server's key.", metavar="NAME"),
-    ] = _DEFAULTS.key_env,
+    ] = DEFAULTS.key_env,
     samples: Annotated[
         int | None,
         typer.Option(
@@ -232,7 +144,7 @@ def chat(
         typer.Option(
             "--temperature", "-t", help="0 is greedy; several, one per answer: 0.2,0.7,1.0"
         ),
-    ] = show_temperatures(_DEFAULTS.temperatures),
+    ] = show_temperatures(DEFAULTS.temperatures),
     top_k: Annotated[
         str,
         typer.Option(
@@ -240,11 +152,11 @@ def chat(
             "-k",
             help="Sample among the K likeliest, 0: among all; several, one per answer: 1,20,200",
         ),
-    ] = show_top_ks(_DEFAULTS.top_ks),
+    ] = show_top_ks(DEFAULTS.top_ks),
     max_tokens: Annotated[
         int | None,
         typer.Option(min=0, help="New tokens per answer (default: what fits; once: 1024)."),
-    ] = _DEFAULTS.max_tokens,
+    ] = DEFAULTS.max_tokens,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Repeat an answer (default: a fresh one per message).")
     ] = None,
@@ -354,10 +266,10 @@ def chat(
         if prompt is None and sys.stdin.isatty():
             raise typer.BadParameter("nothing to ask: give -p TEXT, or pipe the text in.")
         raise typer.Exit(answer_once(prompt, settings, as_json=as_json))
-    choose = resume == _CHOOSE
-    session = None if choose else _saved(resume, continue_)
+    choose = resume == CHOOSE
+    session = None if choose else saved(resume, continue_)
     if session is not None and config.source(context, "model") != "command line":
-        settings = _as_before(settings, session, samples=samples)
+        settings = as_before(settings, session, samples=samples)
     from chat_tui.backends.made import backend_for
 
     load = next(iter(settings.loads().values()))
@@ -381,74 +293,6 @@ def chat(
     raise typer.Exit(code)
 
 
-LOOK = ("theme", "ascii_", "still")
-"""The options that say how it looks."""
-
-
-def look_of(context: Any) -> Look:
-    """What the chat's options say of how it looks."""
-    from chat_tui.look import Look
-
-    theme, ascii_, still = (context.params[name] for name in LOOK)
-    if ascii_ is None:
-        ascii_ = not (is_served() or speaks_utf8(os.environ))
-    return Look(theme, context.obj.place(context, "theme"), ascii_, still)
-
-
 def attended() -> bool:
     """Somebody sees what is shown, and has keys."""
     return is_served() or (sys.stdin.isatty() and sys.stdout.isatty())
-
-
-def settings_of(
-    *,
-    model: list[str] | None,
-    server: list[str] | None,
-    key_env: str,
-    samples: int | None,
-    temperature: str,
-    top_k: str,
-    max_tokens: int | None,
-    seed: int | None,
-    system: list[str] | None,
-    tools: bool,
-    reuse_cache: bool,
-    device: str | None,
-    dtype: str | None,
-    threads: int | None,
-    assume: list[str] | None,
-    usual: int | None = None,
-    usual_server: bool = False,
-) -> Settings:
-    """What the options say. `usual` are the answers where nothing asks for others; `usual_server`
-    says that the server is not of this command line, but what there is otherwise.
-
-    Raises:
-        typer.BadParameter: one of them says nothing that is known, or too much.
-    """
-    temperatures = parsed("--temperature", arguments.temperatures, temperature)
-    top_ks = parsed("--top-k", arguments.top_ks, top_k)
-    sources = _sources(model or [], server or [], usual=usual_server)
-    systems = tuple(dict.fromkeys(system or _DEFAULTS.systems))
-    usual = usual or (1 if len(sources) * len(systems) > 1 else _DEFAULTS.samples)
-    settings = Settings(
-        models=sources,
-        here=tuple(source for source in sources if source.server is None) or _DEFAULTS.here,
-        key_env=key_env,
-        samples=samples or max(len(temperatures), len(top_ks), usual),
-        temperatures=temperatures,
-        top_ks=top_ks,
-        max_tokens=max_tokens,
-        seed=seed,
-        systems=systems,
-        tools=tools,
-        reuse_cache=reuse_cache,
-        device=device,
-        dtype=dtype,
-        threads=threads,
-        assume=tuple(parsed("--assume", arguments.assumption, text) for text in assume or ()),
-    )
-    try:
-        return settings.checked()
-    except SettingsError as error:
-        raise typer.BadParameter(str(error)) from None

@@ -103,7 +103,7 @@ def show(
 ) -> None:
     """Load a model and say what it is, and what had to be assumed."""
     from chat_tui.arguments import assumption
-    from chat_tui.cli import parsed
+    from chat_tui.options import parsed
     from engine import load_model, threads
 
     threads.settle()

@@ -17,9 +17,10 @@ from typing import Annotated, Any
 
 import typer
 
-from chat_tui.cli import LOOK, attended, chat, look_of, settings_of
+from chat_tui.cli import attended, chat
 from chat_tui.config import Config
 from chat_tui.conversation import Conversation
+from chat_tui.options import LOOK, look_of, settings_of
 from chat_tui.prompts import PromptsError, read_prompts
 from chat_tui.session import Session
 from chat_tui.store import FILE_NAME, Store

@@ -76,8 +76,10 @@ def run(
 
 def _check(options: list[str]) -> None:
     """Wrong options are told here, not in each tab."""
-    from chat_tui.cli import chat, parsed, spelled_out
+    from chat_tui.cli import chat
     from chat_tui.config import CHECKS
+    from chat_tui.options import parsed
+    from chat_tui.resuming import spelled_out
 
     alone = typer.Typer(add_completion=False)
     alone.command()(chat)
