@@ -9,7 +9,7 @@ once, which changes no attention score.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from engine.kv_cache import Positions
 from engine.native import library
 from engine.native.packing import GROUP, pack_4bit, pack_8bit
-from engine.native.program import Matrix, multiply
+from engine.native.program import MOST_ROWS, Matrix, multiply
 
 INT4_ROWS = 20
 """All 120 products of SmolLM2-135M in turn, as a step runs them, each matrix cold in the cache
@@ -33,9 +33,6 @@ and 7.2, 5 rows 7.0 and 7.5, 6 rows 7.2 and 4.7, 16 rows 11.8 and 5.7."""
 
 _CHUNK = 1 << 20
 """Weights that are brought to 8 bits at a time."""
-
-NATIVE_ROWS = 24
-"""Up to how many rows native steps and products are taken."""
 
 
 class Linear(Protocol):
@@ -70,7 +67,7 @@ class DenseLinear:
         return self.weight.numel() + (0 if self.bias is None else self.bias.numel())
 
     def matrices(self) -> tuple[Matrix, ...]:
-        return biased(Matrix.dense(self.weight), self.bias)
+        return Matrix.dense(self.weight, self.bias)
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,7 @@ class Biased:
         at = 0
         found: list[Matrix] = []
         for matrix in self.linear.matrices():
-            found += biased(matrix, self.bias[at : at + matrix.out])
+            found += matrix.biased(self.bias[at : at + matrix.out])
             at += matrix.out
         return tuple(found)
 
@@ -216,11 +213,11 @@ class PackedLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = x.numel() // x.size(-1)
-        if rows > NATIVE_ROWS and self.dense is not None:
+        (matrix,) = self.matrices()
+        if rows > MOST_ROWS[matrix.type] and self.dense is not None:
             return F.linear(x, self.dense)
         native = library.load()
         assert native is not None, "blocks are packed for the library that reads them"
-        (matrix,) = self.matrices()
         out = multiply(native, matrix, x.reshape(rows, -1).float())
         return out.to(x.dtype).view(*x.shape[:-1], -1)
 
@@ -237,13 +234,6 @@ class PackedLinear:
 def _dense(codes: Tensor, scales: Tensor, minimums: Tensor) -> Tensor:
     whole = codes.view(*scales.shape, GROUP) * scales[..., None] + minimums[..., None]
     return whole.view(codes.shape).to(torch.bfloat16)
-
-
-def biased(matrix: Matrix | None, bias: Tensor | None) -> tuple[Matrix, ...]:
-    """`matrix` with a bias (out,); empty where there is none."""
-    if matrix is None or bias is None:
-        return () if matrix is None else (matrix,)
-    return (replace(matrix, bias=bias.float().contiguous()),)
 
 
 def four_bit(codes: Tensor, scales: Tensor, minimums: Tensor, keep_dense: bool = True) -> Linear:

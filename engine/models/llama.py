@@ -23,7 +23,7 @@ from engine.flash import AttentionBackend, select
 from engine.kv_cache import Cache, KVCache
 from engine.models import pieces
 from engine.models.base import Shape
-from engine.models.layers import NATIVE_ROWS, Linear, Rotary
+from engine.models.layers import Linear, Rotary
 from engine.native.program import LOGITS, Program, listed
 
 
@@ -120,7 +120,7 @@ class Llama:
         batch, time = ids.shape
         positions = cache.positions(time)
         tables = [rotary.table(positions) for rotary in self.rotaries]
-        if time == 1 and batch <= NATIVE_ROWS and self.native and (spans := cache.spans()):
+        if self.native and (spans := self.native.takes(ids, cache)):
             logits = self.native.run(ids, spans, tables)
             cache.advance(1)
             return logits[:, None] if all_positions else logits

@@ -31,7 +31,7 @@ from engine.flash import select
 from engine.kv_cache import Cache, KVCache, Positions
 from engine.models import pieces
 from engine.models.base import Shape
-from engine.native.program import Program
+from engine.native.program import LOGITS, Matrix, Program, listed
 
 EPS = torch.finfo(torch.float32).eps
 """Of every RMS norm, whatever the type of the activations."""
@@ -240,8 +240,6 @@ class NanochatModel:
         self._parameters = sum(tensors[name].numel() for name in tensor_shapes(config, variant))
         self._backend = select(self.device, dtype, config.head_dim)
         self.pieces = pieces.select(self.device, dtype)
-        self.native: Program | None = None
-        self.native_note = ""
 
         def take(name: str) -> Tensor:
             return tensors[name].to(self.device, dtype)
@@ -293,6 +291,8 @@ class NanochatModel:
             if variant.qk_scale == 1.0
             else torch.full((config.head_dim,), variant.qk_scale, device=self.device)
         )
+        self._embedded = self._bigram = 0
+        self.native, self.native_note = listed(self.device, self.shape, dtype, self._list_step)
 
     def new_cache(self, batch: int, seq: int) -> KVCache:
         """An empty cache with room for `seq` positions of `batch` rows."""
@@ -329,6 +329,13 @@ class NanochatModel:
         bigrams = None
         if self._bigram_embedding is not None:
             bigrams = self._bigrams(ids, self._bigram_embedding, cache)
+        if self.native and (spans := self.native.takes(ids, cache)):
+            given = {self._embedded: x[:, 0]}
+            if bigrams is not None:
+                given[self._bigram] = bigrams[:, 0]
+            logits = self.native.run(ids, spans, [turn.flatten() for turn in rotary], given)
+            cache.advance(1)
+            return self._capped(logits[:, None] if all_positions else logits)
         embedded = middle = x
         for index, layer in enumerate(self._layers):
             if layer.scales is not None:
@@ -347,8 +354,52 @@ class NanochatModel:
             x, middle = x[:, -1], middle[:, -1]
         if self._backout_layer >= 0:
             x = torch.sub(x, middle, alpha=self._backout_lambda)
-        logits = F.linear(_norm(x), self._head).float()
+        return self._capped(F.linear(_norm(x), self._head).float())
+
+    def _capped(self, logits: Tensor) -> Tensor:
         return torch.tanh(logits / self.variant.softcap) * self.variant.softcap
+
+    def _list_step(self, p: Program) -> None:
+        """What `forward` computes for one token, from behind the embeddings up to the cap."""
+        width, dim = self.shape.n_embd, self.shape.head_dim
+        n_head, n_kv_head = self.shape.n_head, self.shape.n_kv_head
+        turned, eps = n_head + n_kv_head, EPS
+        x, h, attended = p.register(width), p.register(width), p.register(width)
+        self._embedded, self._bigram = p.register(width), p.register(width)
+        qkv, hidden, middle = (
+            p.register((turned + n_kv_head) * dim),
+            p.register(4 * width),
+            p.register(width),
+        )
+        qk_scale = None if self._qk_scale is None else self._qk_scale.repeat(turned)
+        p.mix(x, 0.0, self._embedded, 1.0, width)
+        for index, layer in enumerate(self._layers):
+            if layer.scales is not None:
+                resid, initial, bigram = layer.scales
+                p.mix(x, resid, self._embedded, initial, width)
+                if self._bigram_embedding is not None:
+                    p.mix(x, 1.0, self._bigram, bigram, width)
+            p.norm(h, x, width, None, eps)
+            p.product(qkv, h, Matrix.dense(layer.qkv))
+            p.rotate_halves(qkv, turned)
+            p.norm(qkv, qkv, dim, qk_scale, eps, heads=turned)
+            if layer.value_embed is not None and layer.value_gate is not None:
+                values = qkv + turned * dim
+                p.value_embedding(
+                    values, h, layer.value_embed, layer.value_gate, self.variant.gate_scale
+                )
+            p.attend(attended, qkv, index, layer.window[0])
+            p.product(x, attended, Matrix.dense(layer.attn_out), add=True)
+            p.norm(h, x, width, None, eps)
+            p.product(hidden, h, Matrix.dense(layer.mlp_in))
+            p.squared_relu(hidden, hidden, 4 * width)
+            p.product(x, hidden, Matrix.dense(layer.mlp_out), add=True)
+            if index == self._backout_layer:
+                p.mix(middle, 0.0, x, 1.0, width)
+        if self._backout_layer >= 0:
+            p.mix(x, 1.0, middle, -self._backout_lambda, width)
+        p.norm(h, x, width, None, eps)
+        p.product(LOGITS, h, Matrix.dense(self._head))
 
     def _attention(
         self,

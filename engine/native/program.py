@@ -16,13 +16,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import Structure, c_float, c_int32, c_int64, c_void_p
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import torch
 from torch import Tensor
 
-from engine.kv_cache import Span, Spans
+from engine.kv_cache import Cache, Span, Spans
 from engine.models.base import Shape
 from engine.native import library
 from engine.native.library import Native
@@ -36,6 +36,9 @@ LOGITS = -1
 
 _TYPES = {torch.float32: 0, torch.bfloat16: 1}
 _INT8, _INT4 = 2, 3
+
+MOST_ROWS = {_INT4: 24, _INT8: 24, _TYPES[torch.bfloat16]: 12, _TYPES[torch.float32]: 12}
+"""Up to how many rows a step is taken whose products are of this type; PyTorch is faster above."""
 
 
 class _Kind(IntEnum):
@@ -114,15 +117,18 @@ class Matrix:
     bias: Tensor | None = None
 
     @classmethod
-    def dense(cls, weight: Tensor) -> Matrix | None:
-        """None where the type is one that `step.c` does not read."""
+    def dense(cls, weight: Tensor, bias: Tensor | None = None) -> tuple[Matrix, ...]:
+        """Of weights (out, in) and a bias (out,); nothing where `step.c` does not read them."""
         if weight.dtype not in _TYPES or not weight.is_contiguous():
-            return None
-        return cls(_TYPES[weight.dtype], weight, weight.size(0), weight.size(1))
+            return ()
+        return cls(_TYPES[weight.dtype], weight, *weight.shape).biased(bias)
 
     @classmethod
     def packed(cls, bits: int, blocks: Tensor, out: int) -> Matrix:
         return cls({8: _INT8, 4: _INT4}[bits], blocks, out, blocks.size(1) * GROUP)
+
+    def biased(self, bias: Tensor | None) -> tuple[Matrix, ...]:
+        return (self if bias is None else replace(self, bias=bias.float().contiguous()),)
 
 
 class UnfitError(Exception):
@@ -143,6 +149,7 @@ class Program:
         self._kept: list[object] = []
         self._width = 0
         self._most_inputs = 0
+        self._most_rows = max(MOST_ROWS.values())
         if dtype not in _TYPES:
             raise UnfitError(f"keys and values in {str(dtype).removeprefix('torch.')}")
         step = native.lanes * 4 // dtype.itemsize
@@ -178,6 +185,7 @@ class Program:
             if inputs % (GROUP if matrix.type == _INT4 else lanes):
                 raise UnfitError(f"products of {inputs}")
             self._most_inputs = max(self._most_inputs, inputs)
+            self._most_rows = min(self._most_rows, MOST_ROWS[matrix.type])
             bias = None if matrix.bias is None else self._at(matrix.bias)
             held = _Matrix(matrix.type, matrix.out, inputs, self._at(matrix.weights), bias)
             self._kept.append(held)
@@ -242,6 +250,11 @@ class Program:
         self._kept.append(tensor)
         return tensor.data_ptr()
 
+    def takes(self, ids: Tensor, cache: Cache) -> Spans | None:
+        """What to run with, where the next ids (B, T) of a cache are a step for this program."""
+        rows, time = ids.shape
+        return cache.spans() if time == 1 and rows <= self._most_rows else None
+
     def run(
         self,
         ids: Tensor,
@@ -249,14 +262,23 @@ class Program:
         turns: Sequence[Tensor] = (),
         given: Mapping[int, Tensor] | None = None,
     ) -> Tensor:
-        """One token of each row: ids int64 (B, 1) -> float32 logits (B, vocab_size).
+        """One token of each row: ids (B, 1) -> float32 logits (B, vocab_size).
 
         Args:
             spans: where the keys and values are; None in a program without attention.
             turns: what the rotations of this position read.
             given: registers that hold something already, (B, width).
+
+        Raises:
+            IndexError: an id is outside the vocabulary, or the cache has no room; memory that is
+                not its own is neither read nor written.
         """
         rows, shape = ids.size(0), self._shape
+        ids = ids.long().contiguous()
+        if not 0 <= int(ids.min()) <= int(ids.max()) < shape.vocab_size:
+            raise IndexError(f"ids outside the vocabulary of {shape.vocab_size}: {ids.tolist()}")
+        if spans is not None and spans.own.length >= spans.own.k.size(2):
+            raise IndexError(f"no room behind the {spans.own.length} positions of the cache")
         if self._array is None:
             self._array = (_Op * len(self._ops))(*self._ops)
         sums = self._width
@@ -275,7 +297,7 @@ class Program:
             stride=stride,
             sums=sums,
             scale=shape.head_dim**-0.5,
-            ids=ids.contiguous().data_ptr(),
+            ids=ids.data_ptr(),
             arena=arena.data_ptr(),
             logits=logits.data_ptr(),
             vocab=shape.vocab_size,
@@ -318,7 +340,7 @@ def multiply(native: Native, matrix: Matrix, x: Tensor) -> Tensor:
     program = Program(native, shape, torch.float32)
     register = program.register(x.size(1))
     program.product(LOGITS, register, (matrix,))
-    return program.run(x, None, given={register: x})
+    return program.run(torch.zeros(len(x), 1), None, given={register: x})
 
 
 def _span(span: Span) -> _Span:

@@ -293,6 +293,7 @@ INLINE float *row(const Step *s, int r, int offset) {
 
 #define GROUP 32 /* weights with a scale of their own */
 #define TILE 8   /* rows at once */
+#define AHEAD 4096
 
 typedef struct {
     const Step *step;
@@ -364,30 +365,25 @@ INLINE void packed_tile(const Product *p, int block, int r0, const int bits, con
     EACH(r, R) finish(p, r0 + r, block, total[r]);
 }
 
-/* Outputs one by one, some at once where few rows leave the adders idle. */
+/* Outputs one by one: several at once are several streams, at half the speed of one. What is read
+   is asked for AHEAD of time, in bytes: with 8 rows that is twice as fast. */
 INLINE void dense_tile(const Product *p, int block, int r0, const int type, const int R) {
-    const int N = R == 1 ? 4 : R <= 3 ? 2 : 1;
     const Matrix *m = p->matrix;
     const float *x = row(p->step, r0, p->op->src);
     const int64_t stride = p->step->stride;
     V y[TILE][LANES];
-    for (int n0 = 0; n0 < LANES; n0 += N) {
-        int64_t at[4];
-        V a[4][TILE];
-        EACH(n, N) {
-            int out = block * LANES + n0 + n;
-            at[n] = (int64_t)(out < m->out ? out : m->out - 1) * m->in;
-            EACH(r, R) a[n][r] = splat(0);
-        }
+    const int64_t size = type == FLOAT32 ? 4 : 2;
+    for (int n = 0; n < LANES; n++) {
+        const int out = block * LANES + n < m->out ? block * LANES + n : m->out - 1;
+        const char *w = (const char *)m->weights + (int64_t)out * m->in * size;
+        V a[TILE];
+        EACH(r, R) a[r] = splat(0);
         for (int k = 0; k < m->in; k += LANES) {
-            V w[4];
-            EACH(n, N) w[n] = read(type, m->weights, at[n] + k);
-            EACH(r, R) {
-                V xk = load(x + r * stride + k);
-                EACH(n, N) a[n][r] += w[n] * xk;
-            }
+            __builtin_prefetch(w + k * size + AHEAD, 0, 2);
+            V wk = read(type, w, k);
+            EACH(r, R) a[r] += wk * load(x + r * stride + k);
         }
-        EACH(n, N) EACH(r, R) y[r][n0 + n] = a[n][r];
+        EACH(r, R) y[r][n] = a[r];
     }
     EACH(r, R) finish(p, r0 + r, block, sums(y[r]));
 }

@@ -11,10 +11,13 @@ import torch
 
 from engine.kv_cache import KVCache, SharedPrefixCache, Spans
 from engine.models.base import Shape
+from engine.models.nanochat import VARIANTS, NanochatModel
 from engine.native import library
 from engine.native.library import Native
 from engine.native.packing import pack_4bit, pack_8bit
 from engine.native.program import LOGITS, Matrix, Program, multiply
+from tests.engine.nanochat_noise import noise as noise_of
+from tests.engine.nanochat_noise import small_config
 from tests.engine.test_families import CONFIGS, TOKENS, load, saved
 
 pytestmark = pytest.mark.skipif(library.load() is None, reason=library.reason())
@@ -72,8 +75,7 @@ def in_8_bits(out: int, inputs: int, native: Native) -> tuple[Matrix, torch.Tens
 def dense(dtype: torch.dtype) -> object:
     def matrix(out: int, inputs: int, native: Native) -> tuple[Matrix, torch.Tensor]:
         weight = noise(out, inputs, seed=5).to(dtype)
-        found = Matrix.dense(weight)
-        assert found is not None
+        (found,) = Matrix.dense(weight)
         return found, weight.float()
 
     return matrix
@@ -105,9 +107,7 @@ def attention(native: Native, shape: Shape, dtype: torch.dtype, window: int) -> 
     qkv = program.register(heads * shape.head_dim)
     attended = program.register(shape.n_head * shape.head_dim)
     program.attend(attended, qkv, 1, window)
-    identity = Matrix.dense(torch.eye(shape.n_head * shape.head_dim))
-    assert identity is not None
-    program.product(LOGITS, attended, (identity,))
+    program.product(LOGITS, attended, Matrix.dense(torch.eye(shape.n_head * shape.head_dim)))
     return program
 
 
@@ -162,6 +162,35 @@ def test_steps_of_each_family_are_those_of_transformers(tmp_path, name):
         first = loaded.model.forward(torch.tensor([TOKENS[:9]]), cache)
         steps = [loaded.model.forward(torch.tensor([[token]]), cache) for token in TOKENS[9:]]
     torch.testing.assert_close(torch.cat((first, *steps)), expected[8:], atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@torch.inference_mode()
+def test_steps_of_each_nanochat_are_those_that_pytorch_computes(variant):
+    config = small_config(variant)
+    model = NanochatModel(config, VARIANTS[variant], noise_of(config, variant))
+    prompt = model.new_cache(1, 300)
+    model.forward(torch.tensor([[(7 * i) % 90 for i in range(270)]]), prompt)
+    native, model.native = model.native, None
+    assert native is not None
+    expected, found = ([] for _ in range(2))
+    for steps, model.native in ((expected, None), (found, native)):
+        cache = SharedPrefixCache(prompt, 3)
+        steps += [model.forward(torch.tensor([[i], [i + 7], [i + 50]]), cache) for i in range(9)]
+    torch.testing.assert_close(torch.cat(found), torch.cat(expected), atol=2e-4, rtol=1e-4)
+
+
+def test_it_reads_and_writes_no_memory_but_its_own(tmp_path):
+    _, path = saved(tmp_path, CONFIGS["llama"][1], "safetensors")
+    model = load(path, dtype="float32").model
+    cache = model.new_cache(1, 2)
+    for _ in range(2):
+        model.forward(torch.tensor([[5]]), cache)
+    with pytest.raises(IndexError, match="no room behind the 2 positions"):
+        model.forward(torch.tensor([[5]]), cache)
+    for wrong in (-1, model.shape.vocab_size):
+        with pytest.raises(IndexError, match="outside the vocabulary"):
+            model.forward(torch.tensor([[wrong]]), model.new_cache(1, 2))
 
 
 @torch.inference_mode()
