@@ -25,7 +25,6 @@ from textual.widget import Widget
 from textual.widgets import TextArea
 
 from chat_tui import effects
-from chat_tui.asking import Pace
 from chat_tui.backends.base import Backend
 from chat_tui.backends.made import backend_for
 from chat_tui.chat import Chat
@@ -42,6 +41,7 @@ from chat_tui.obeying import Obeying
 from chat_tui.parts import Kind, Wanted
 from chat_tui.session import Session
 from chat_tui.settings import Settings
+from chat_tui.state import Pace
 from chat_tui.terminal import leave_on_signals
 from chat_tui.widgets.completions import Completions
 from chat_tui.widgets.grid import CompareGrid, Turn
