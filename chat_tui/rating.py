@@ -8,8 +8,7 @@
 
 `chat` answers the prompts in the order of the file and is up to `AHEAD` further than the one that
 is looked at, which goes first. Each is a conversation of its own; all are in the tree of one
-session, and what is said of them is in it at once. What the tree holds without a judgement, when a
-file is taken up again, was not judged and is asked anew.
+session (`rated.py`), and what is said of them is in it at once.
 """
 
 from __future__ import annotations
@@ -21,17 +20,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from chat_tui.answer import Answer, Prompt
+from chat_tui.answer import Answer
 from chat_tui.chat import Chat
 from chat_tui.conversation import Conversation
 from chat_tui.effects import Began, Called, Effect, Fed, Kind, Noted, Prefilled, RowEnded, Told
-from chat_tui.model import GIVEN
-from chat_tui.packing import StoredScores, pack_scores
 from chat_tui.prompts import FilePrompt
+from chat_tui.rated import Rated
 from chat_tui.session import Session
-from chat_tui.tree import Judgement, Tree, Turn, Verdict
+from chat_tui.tree import Judgement, Turn, Verdict
 from chat_tui.turn import RunningTurn
-from engine.messages import NO_ID, Event, TokenScore
+from engine.messages import Event
 
 AHEAD = 3
 """Prompts that are answered before they are shown: a few that take long cost nobody a wait."""
@@ -100,17 +98,11 @@ class Rating:
         self._models, self._systems = chat.settings.models, chat.settings.systems
         seed = chat.settings.seed
         self._seed = random.randrange(2**32) if seed is None else seed
-        _prune(self._tree)
-        judged = {turn.judgement.prompt: turn for turn in self._turns_of_tree if turn.judgement}
-        self._judged = {
-            place: judged[prompt.key]
-            for place, prompt in enumerate(prompts)
-            if prompt.key in judged
-        }
+        self._rated = Rated(session.conversation.tree, prompts, today)
+        self._judged = self._rated.turns
         self._said = sorted(self._judged, key=lambda place: self._judged[place].judged_at)
         self._turns: dict[int, RunningTurn] = {}
         self._put_off: set[int] = set()  # failed while another one was looked at
-        self._heads: dict[int, Answer | None] = {}
         self._asked: int | None = None  # what `chat` answers now
         self._halted = False  # the engine is gone: asking on would start it again and again
         self._reason = ""
@@ -311,7 +303,7 @@ class Rating:
         """What there is of a prompt's answers."""
         turn = self._turns.pop(place, None)
         if turn is not None and turn.turn is not None:
-            _forget(self._tree, turn.turn)
+            self._rated.forget(turn.turn)
 
     def stop(self) -> None:
         """End what is waited for, as it stands."""
@@ -355,14 +347,14 @@ class Rating:
             tuple(
                 shown.rows[row].id
                 for row in self._order(self.place, len(shown.rows))
-                if shown.rows[row].id in self._tree.answers
+                if shown.rows[row].id in self._rated.tree.answers
             ),
             self.blind,
             self._today(),
             round(seconds, 2),
             self.prompts[self.place].key,
         )
-        self._pack()
+        self._rated.pack()
         self._paces.append(min(seconds, _PAUSE_S))
         self._judged[self.place] = turn
         self._said.append(self.place)
@@ -382,14 +374,6 @@ class Rating:
             self._paces.pop()
         if place not in self._turns:
             self._turns[place] = RunningTurn.again(turn)
-
-    def _pack(self) -> None:
-        """Scores take a hundred times the room of the text, and what was judged before has long
-        been written down."""
-        for turn in self._judged.values():
-            for answer in turn.answers:
-                if isinstance(answer.scores, list) and answer.scores and answer.reason is not None:
-                    answer.scores = _packed(answer.scores)
 
     # How one prompt leads to the next.
 
@@ -441,54 +425,10 @@ class Rating:
             self.chat.change("models", self._models)
         own = (prompt.system,)
         self.chat.change("systems", self._systems if prompt.system is None else own)
-        self.chat.open(Conversation(self._tree, self._head(place)))
+        self.chat.open(Conversation(self._rated.tree, self._rated.head(place)))
         self.chat.send(prompt.text)
         self._hear()
         self._check()
 
-    def _head(self, place: int) -> Answer | None:
-        """The answer that the prompt follows, where it came with some."""
-        if place not in self._heads:
-            head: Answer | None = None
-            for user, text in self.prompts[place].history:
-                turn = self._tree.add_turn(head, user, self._today())
-                head = self._tree.add_answer(turn, prompt=Prompt(), model=GIVEN)
-                head.tokens, head.mask, head.ends, head.text = [NO_ID], [0], [len(text)], text
-                head.end("stop")
-                turn.picked = head.id
-            self._heads[place] = head
-        return self._heads[place]
-
-    @property
-    def _tree(self) -> Tree:
-        return self.conversation.tree
-
-    @property
-    def _turns_of_tree(self) -> list[Turn]:
-        return list(self._tree.turns.values())
-
     def _tell(self, text: str, kind: Kind) -> None:
         self._effects.append(Told(text, kind))
-
-
-def _packed(scores: Sequence[TokenScore | None]) -> StoredScores:
-    data = pack_scores(scores)
-    return StoredScores(lambda: [data], len(scores))
-
-
-def _prune(tree: Tree) -> None:
-    """Take out of a session what was not judged, but for what stands before something that was."""
-    kept: set[int] = set()
-    for turn in tree.turns.values():
-        if turn.judgement is not None:
-            kept.add(turn.id)
-            kept |= {pick.turn.id for pick in tree.path(tree.parent(turn))}
-    for turn in reversed(list(tree.turns.values())):
-        if turn.id not in kept:
-            _forget(tree, turn)
-
-
-def _forget(tree: Tree, turn: Turn) -> None:
-    for answer in list(turn.answers):
-        tree.remove_answer(answer)
-    tree.remove_turn(turn)
