@@ -120,6 +120,14 @@ def talk(*texts: str, pause: float = 0.0) -> Script:
     return script
 
 
+def endless(asked: Asked, wire: Wire) -> None:
+    """Begins each answer, and goes on with none."""
+    wire.start()
+    for index in range(asked.body.get("n", 1)):
+        wire.say("So ", index)
+    wire.hold()
+
+
 class SseServer:
     """Args:
     script: answers each POST.

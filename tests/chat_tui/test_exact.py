@@ -26,10 +26,10 @@ from engine.messages import (
     Overflowed,
     Ready,
     RowFinished,
-    SamplingParams,
     Started,
     Stepped,
 )
+from tests.chat_tui.asked import PLAIN, ask
 from tests.chat_tui.sse_server import Asked, SseServer, Wire
 from tests.chat_tui.talking import converse
 from tests.chat_tui.token_server import (
@@ -46,8 +46,6 @@ from tests.chat_tui.token_server import (
     rendered,
 )
 from tests.events import of, texts, until
-
-PLAIN = SamplingParams((0.7,), top_ks=(None,), seed=1)
 
 
 @pytest.fixture(params=["vllm", "llamacpp"])
@@ -70,12 +68,6 @@ def backend(server: SseServer) -> Iterator[ServerBackend]:
     until(backend, Ready)
     yield backend
     backend.close()
-
-
-def ask(backend: ServerBackend, text: str, **fields: object) -> list[Event]:
-    fields = {"params": PLAIN, "tools": False, **fields}
-    backend.send(Ask(1, text, **fields))  # type: ignore[arg-type]
-    return until(backend, Finished, Failed, Overflowed)
 
 
 def test_the_prompt_is_the_list_of_ids(backend: ServerBackend, tokenising: Tokenising) -> None:
