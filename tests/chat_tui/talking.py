@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 from chat_tui.backends.base import WaitingBackend
 from chat_tui.chat import Chat
-from chat_tui.effects import Effect, Told
-from chat_tui.settings import Settings
+from chat_tui.effects import Effect, Noted, Told
+from chat_tui.settings import Settings, Source
 from engine.messages import Load
 from tests.chat_tui.fakes import FakeBackend
+
+A, B = Source("a"), Source("b")
 
 
 def converse(chat: Chat, backend: WaitingBackend, *messages: str, timeout: float = 60) -> None:
@@ -89,3 +91,24 @@ class Talk:
         self.drain()
         texts = [effect.text for effect in self.effects if isinstance(effect, Told)]
         return texts[-1] if texts else ""
+
+
+def talk_of(settings: Settings) -> Talk:
+    """A talk in which all models are there, by the names that they were asked for."""
+    talk = Talk(settings, ready=False)
+    for _ in settings.sources:
+        for backend in talk.backends:
+            if backend.loads and talk.chat.phase == "loading":
+                backend.ready(backend.loads[-1].name)
+                talk.drain()
+    assert talk.chat.phase == "ready"
+    return talk
+
+
+def both(talk: Talk) -> tuple[FakeBackend, FakeBackend]:
+    first, second = talk.backends
+    return first, second
+
+
+def notes(talk: Talk) -> list[str]:
+    return [note.text for note in talk.seen(Noted) if isinstance(note, Noted)]

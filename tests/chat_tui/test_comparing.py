@@ -2,52 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from random import Random
 
 import pytest
 
-from chat_tui.document import from_json, to_json
-from chat_tui.effects import Began, Fed, Noted, Overflow, Prefilled, Returned, RowEnded, ScoresCame
-from chat_tui.export import write
-from chat_tui.labels import fitted
-from chat_tui.recording import save
-from chat_tui.session import Session
-from chat_tui.settings import Own, Settings, Source
-from chat_tui.store import Store
+from chat_tui.effects import Began, Fed, Noted, Prefilled, Returned, ScoresCame
+from chat_tui.settings import Own, Settings
 from engine.messages import Cancel, Died, Event, Failed, Overflowed, Scored
 from tests.chat_tui.fakes import FakeBackend, encode
-from tests.chat_tui.talking import Talk
-
-A, B = Source("a"), Source("b")
-
-
-def talk_of(settings: Settings) -> Talk:
-    """A talk in which all models are there, by the names that they were asked for."""
-    talk = Talk(settings, ready=False)
-    for _ in settings.sources:
-        for backend in talk.backends:
-            if backend.loads and talk.chat.phase == "loading":
-                backend.ready(backend.loads[-1].name)
-                talk.drain()
-    assert talk.chat.phase == "ready"
-    return talk
+from tests.chat_tui.talking import A, B, Talk, both, talk_of
 
 
 @pytest.fixture
 def talk() -> Talk:
     """Two models, one answer each."""
     return talk_of(Settings(models=(A, B), samples=1))
-
-
-def both(talk: Talk) -> tuple[FakeBackend, FakeBackend]:
-    first, second = talk.backends
-    return first, second
-
-
-def notes(talk: Talk) -> list[str]:
-    return [note.text for note in talk.seen(Noted) if isinstance(note, Noted)]
 
 
 def test_each_model_is_asked_once_for_its_own_answers() -> None:
@@ -163,129 +132,6 @@ def test_stopping_stops_all_of_them(talk: Talk) -> None:
     assert talk.chat.conversation.tree.turns == {}
 
 
-def test_a_model_that_dies_costs_its_own_answers_alone(talk: Talk) -> None:
-    talk.chat.send("Hi")
-    first, second = both(talk)
-    for backend in talk.backends:
-        backend.start()
-        backend.step("x")
-    second.say(Died("The engine was killed."))
-    first.step("y")
-    talk.drain()
-    assert notes(talk) == ["b: The engine was killed."]
-    assert talk.seen(RowEnded) == [RowEnded(1, None, "")]
-    talk.chat.send("And?")
-    first.finish()
-    talk.drain()
-    assert talk.kept == ["Hi", "xy"]
-    # The next message waits for the one that died, and then goes to both.
-    assert len(second.loads) == 2
-    assert len(first.asks) == 1
-    second.ready("b")
-    talk.drain()
-    assert [backend.ask.text for backend in talk.backends] == ["And?", "And?"]
-
-
-def test_what_a_model_that_fails_has_not_begun_leaves_no_trace(talk: Talk) -> None:
-    talk.chat.send("Hi")
-    first, second = both(talk)
-    second.say(Failed(second.ask.ask, "Out of memory."))
-    talk.drain()
-    assert notes(talk) == ["b: Out of memory."]
-    first.start()
-    talk.drain()
-    assert talk.seen(RowEnded) == [RowEnded(1, None, "", "Out of memory.")]
-    talk.chat.focused = 1
-    assert talk.chat.current is None
-    first.step("x")
-    talk.drain()
-    talk.chat.pick(1)
-    assert talk.told == "Answer 2 came to nothing."
-    first.finish()
-    talk.drain()
-    assert talk.shown == ["x"]
-    talk.chat.pick(1)
-    assert talk.told == "There is 1 answer, no 2."
-    talk.chat.send("And?")  # goes on with the one that there is
-    assert talk.kept == ["Hi", "x"]
-    assert len(talk.chat.conversation.tree.turns[1].answers) == 1
-
-
-def test_when_every_model_fails_the_message_comes_back(talk: Talk) -> None:
-    talk.chat.send("Hi")
-    for backend in talk.backends:
-        backend.say(Failed(backend.ask.ask, "Out of memory."))
-        talk.drain()
-    assert talk.seen(Returned) == [Returned("Hi")]
-    assert notes(talk) == ["a: Out of memory.", "b: Out of memory."]
-    assert talk.chat.turn is None
-
-
-def test_a_prompt_that_fits_one_model_alone_is_answered_by_it(talk: Talk) -> None:
-    talk.chat.send("Hi")
-    first, second = both(talk)
-    second.say(Overflowed(second.ask.ask, 2300, 2048, (1900, 20)))
-    talk.drain()
-    first.answer("x")
-    talk.drain()
-    assert not talk.seen(Overflow)
-    (note,) = notes(talk)
-    assert note.startswith("b: There is no room for an answer: its prompt has 2,300 tokens")
-    assert talk.shown == ["x"]
-    assert not talk.chat.running
-
-
-def test_a_prompt_that_fits_none_is_asked_about_as_the_smallest_has_it(talk: Talk) -> None:
-    talk.chat.send("Hi")
-    first, second = both(talk)
-    first.say(Overflowed(first.ask.ask, 4300, 4096, (500, 3000, 20)))
-    second.say(Overflowed(second.ask.ask, 4400, 2048, (500, 3000, 20)))
-    talk.drain()
-    assert talk.seen(Overflow) == [Overflow("Hi", 4400, 2048, 2)]
-    assert notes(talk) == []
-    talk.chat.drop_oldest()
-    assert len(first.asks) == len(second.asks) == 2
-
-
-def test_a_model_that_cannot_be_loaded_leaves_the_others() -> None:
-    talk = Talk(Settings(models=(A, B), samples=1), ready=False)
-    talk.chat.send("Hi")
-    talk.backends[0].ready("a")
-    talk.drain()
-    assert talk.backends[0].asks == [], "it waits for the other one"
-    talk.backends[1].say(Failed(None, "b does not fit into memory."))
-    talk.drain()
-    assert notes(talk) == ["b does not fit into memory.", "The next message goes to a."]
-    assert talk.seen(Returned) == [Returned("Hi")]
-    talk.ask("Hi", "one")
-    assert talk.kept == ["Hi", "one"]
-
-
-def test_a_model_that_dies_while_it_loads_is_not_tried_for_ever(talk: Talk) -> None:
-    first, second = both(talk)
-    second.say(Died("The engine was killed."))
-    talk.drain()
-    talk.chat.send("Hi")
-    second.say(Died("The engine was killed."))
-    talk.drain()
-    assert talk.seen(Returned) == [Returned("Hi")]
-    talk.chat.send("Hi")
-    assert first.ask.text == "Hi"
-    assert len(second.loads) == 2
-
-
-def test_a_model_that_joins_and_does_not_come_leaves_what_was_there() -> None:
-    talk = talk_of(Settings(models=(A,), samples=1))
-    talk.chat.change("models", ("a", "b"))
-    talk.backends[0].ready("a")
-    talk.backends[1].say(Failed(None, "There is no b."))
-    talk.drain()
-    assert talk.chat.settings.models == (A,)
-    assert notes(talk)[-1] == "The next message goes to a again."
-    talk.ask("Hi", "one")
-    assert talk.kept == ["Hi", "one"]
-
-
 def test_two_system_texts_are_two_prompts_of_one_model() -> None:
     talk = talk_of(Settings(models=(A,), systems=(None, "Be brief."), samples=2))
     talk.chat.send("Hi")
@@ -389,113 +235,6 @@ def test_the_figures_are_those_of_the_model_in_focus() -> None:
     assert talk.chat.part.places == (2, 3)
     assert talk.chat.turn is not None
     assert talk.chat.turn.samples == 4
-
-
-# Kept and given away.
-
-
-@pytest.fixture
-def mixed() -> Talk:
-    """Two models under two system texts; the second of the first is picked. They begin in another
-    order than they stand in."""
-    talk = talk_of(Settings(models=(A, B), systems=(None, "Be brief."), samples=1, top_ks=(5,)))
-    talk.chat.change("own", Own(3, "top_k", None))
-    talk.chat.send("Hi")
-    first, second = both(talk)
-    for backend, number, text in ((second, 1, "4"), (first, 1, "2"), (second, 0, "3")):
-        backend.about(backend.asks[number]).answer(text)
-    first.about(first.asks[0]).answer("1")
-    talk.drain()
-    talk.chat.pick(1)
-    talk.drain()
-    return talk
-
-
-def session(talk: Talk) -> Session:
-    return Session(title="Mixed", conversation=talk.chat.conversation)
-
-
-def test_a_preference_says_what_made_either_answer(mixed: Talk) -> None:
-    rows = [json.loads(line) for line in write(session(mixed), "dpo").splitlines()]
-    assert [(row["chosen"][0]["content"], row["rejected"][0]["content"]) for row in rows] == [
-        ("2", "1"),
-        ("2", "3"),
-        ("2", "4"),
-    ]
-    last = rows[-1]
-    for side, told in (
-        ("chosen", ("a", "Be brief.", 0.7, 5)),
-        ("rejected", ("b", "Be brief.", 0.7, None)),
-    ):
-        names = ("model", "system", "temperature", "top_k")
-        assert tuple(last[f"{side}_{name}"] for name in names) == told
-    assert last["prompt"][0] == {"role": "system", "content": "Be brief."}
-    assert rows[0]["rejected_system"] is None
-    assert last["chosen_seed"] == last["rejected_seed"]
-    labels = [json.loads(line) for line in write(session(mixed), "kto").splitlines()]
-    assert [(row["model"], row["system"], row["label"]) for row in labels] == [
-        ("a", None, False),
-        ("a", "Be brief.", True),
-        ("b", None, False),
-        ("b", "Be brief.", False),
-    ]
-
-
-def test_what_differs_is_told_wherever_an_answer_is_shown(mixed: Talk) -> None:
-    pick = mixed.chat.conversation.path[0]
-    assert pick.caption.startswith("2 of 4 · a · “Be brief.” · T 0.7 · top-k 5 · seed ")
-    assert pick.sampling.startswith("2 of 4 · “Be brief.” · T 0.7 · top-k 5 · seed ")
-    page = write(session(mixed), "html")
-    assert "4 of 4 · b · “Be brief.” · T 0.7 · all tokens" in page
-    mixed.chat.undo()
-    assert mixed.chat.turn is not None
-    assert mixed.chat.turn.labels == [
-        "a · own system text · top-k 5",
-        "a · “Be brief.” · top-k 5",
-        "b · own system text · top-k 5",
-        "b · “Be brief.” · all tokens",
-    ]
-
-
-def test_a_label_is_shortened_where_it_is_longest() -> None:
-    label = "Qwen2.5-7B-Instruct · “You are a pirate.” · T 0.2"
-    assert fitted(label, 60) == label
-    assert fitted(label, 40) == "Qwen2.5-7… · “You are a pirate.” · T 0.2"
-    assert fitted(label, 10) == "Qwen2.5… · “You ar… · T 0.2", "and no further"
-
-
-def test_the_whole_comes_back_to_the_byte_in_whatever_order_it_came(mixed: Talk) -> None:
-    text = to_json(session(mixed))
-    again = from_json(text)
-    assert to_json(again) == text
-    answers = again.conversation.tree.turns[1].answers
-    assert [(answer.model.name, answer.text) for answer in answers] == [
-        ("a", "1"),
-        ("a", "2"),
-        ("b", "3"),
-        ("b", "4"),
-    ]
-
-
-def test_the_database_keeps_them_apart(mixed: Talk, tmp_path: Path) -> None:
-    number = save(session(mixed), tmp_path / "sessions.db")
-    with Store.open(tmp_path / "sessions.db") as store:
-        kept = store.load(number).conversation.tree.turns[1].answers
-    own = mixed.chat.conversation.tree.turns[1].answers
-    assert [(a.model, a.prompt, a.temperature, a.top_k, a.seed) for a in kept] == [
-        (a.model, a.prompt, a.temperature, a.top_k, a.seed) for a in own
-    ]
-
-
-def test_a_saved_conversation_says_it_of_each_sample(mixed: Talk) -> None:
-    saved = json.loads(mixed.chat.conversation.as_json(model="a", system=None, tools=True))
-    samples = saved["turns"][0]["samples"]
-    assert [(sample["model"], sample["system"]) for sample in samples] == [
-        ("a", None),
-        ("a", "Be brief."),
-        ("b", None),
-        ("b", "Be brief."),
-    ]
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -1,4 +1,5 @@
-"""A model that fails beside others: what is shown and what is kept have the same numbers."""
+"""A model that fails beside others costs its own answers; what is shown and what is kept have the
+same numbers."""
 
 from __future__ import annotations
 
@@ -8,15 +9,150 @@ import pytest
 
 from chat_tui.app import ChatApp
 from chat_tui.backends.made import backend_for
+from chat_tui.effects import Overflow, Returned, RowEnded
 from chat_tui.screens.tree import TreeScreen
 from chat_tui.settings import Settings, Source
 from chat_tui.widgets.outline import OutlineView
 from engine.messages import Died, Failed, Overflowed
 from tests.chat_tui.fakes import FakeBackend
 from tests.chat_tui.running import Running, running, until
-from tests.chat_tui.sse_server import Asked, Script, SseServer, Wire, talk
+from tests.chat_tui.sse_server import Asked, Script, SseServer, Wire
+from tests.chat_tui.sse_server import talk as answers
+from tests.chat_tui.talking import A, B, Talk, both, notes, talk_of
 
 THREE = Settings(models=(Source("a"), Source("b"), Source("c")), samples=1)
+
+
+@pytest.fixture
+def talk() -> Talk:
+    """Two models, one answer each."""
+    return talk_of(Settings(models=(A, B), samples=1))
+
+
+def test_a_model_that_dies_costs_its_own_answers_alone(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    first, second = both(talk)
+    for backend in talk.backends:
+        backend.start()
+        backend.step("x")
+    second.say(Died("The engine was killed."))
+    first.step("y")
+    talk.drain()
+    assert notes(talk) == ["b: The engine was killed."]
+    assert talk.seen(RowEnded) == [RowEnded(1, None, "")]
+    talk.chat.send("And?")
+    first.finish()
+    talk.drain()
+    assert talk.kept == ["Hi", "xy"]
+    # The next message waits for the one that died, and then goes to both.
+    assert len(second.loads) == 2
+    assert len(first.asks) == 1
+    second.ready("b")
+    talk.drain()
+    assert [backend.ask.text for backend in talk.backends] == ["And?", "And?"]
+
+
+def test_what_a_model_that_fails_has_not_begun_leaves_no_trace(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    first, second = both(talk)
+    second.say(Failed(second.ask.ask, "Out of memory."))
+    talk.drain()
+    assert notes(talk) == ["b: Out of memory."]
+    first.start()
+    talk.drain()
+    assert talk.seen(RowEnded) == [RowEnded(1, None, "", "Out of memory.")]
+    talk.chat.focused = 1
+    assert talk.chat.current is None
+    first.step("x")
+    talk.drain()
+    talk.chat.pick(1)
+    assert talk.told == "Answer 2 came to nothing."
+    first.finish()
+    talk.drain()
+    assert talk.shown == ["x"]
+    talk.chat.pick(1)
+    assert talk.told == "There is 1 answer, no 2."
+    talk.chat.send("And?")  # goes on with the one that there is
+    assert talk.kept == ["Hi", "x"]
+    assert len(talk.chat.conversation.tree.turns[1].answers) == 1
+
+
+def test_when_every_model_fails_the_message_comes_back(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    for backend in talk.backends:
+        backend.say(Failed(backend.ask.ask, "Out of memory."))
+        talk.drain()
+    assert talk.seen(Returned) == [Returned("Hi")]
+    assert notes(talk) == ["a: Out of memory.", "b: Out of memory."]
+    assert talk.chat.turn is None
+
+
+def test_a_prompt_that_fits_one_model_alone_is_answered_by_it(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    first, second = both(talk)
+    second.say(Overflowed(second.ask.ask, 2300, 2048, (1900, 20)))
+    talk.drain()
+    first.answer("x")
+    talk.drain()
+    assert not talk.seen(Overflow)
+    (note,) = notes(talk)
+    assert note.startswith("b: There is no room for an answer: its prompt has 2,300 tokens")
+    assert talk.shown == ["x"]
+    assert not talk.chat.running
+
+
+def test_a_prompt_that_fits_none_is_asked_about_as_the_smallest_has_it(talk: Talk) -> None:
+    talk.chat.send("Hi")
+    first, second = both(talk)
+    first.say(Overflowed(first.ask.ask, 4300, 4096, (500, 3000, 20)))
+    second.say(Overflowed(second.ask.ask, 4400, 2048, (500, 3000, 20)))
+    talk.drain()
+    assert talk.seen(Overflow) == [Overflow("Hi", 4400, 2048, 2)]
+    assert notes(talk) == []
+    talk.chat.drop_oldest()
+    assert len(first.asks) == len(second.asks) == 2
+
+
+def test_a_model_that_cannot_be_loaded_leaves_the_others() -> None:
+    talk = Talk(Settings(models=(A, B), samples=1), ready=False)
+    talk.chat.send("Hi")
+    talk.backends[0].ready("a")
+    talk.drain()
+    assert talk.backends[0].asks == [], "it waits for the other one"
+    talk.backends[1].say(Failed(None, "b does not fit into memory."))
+    talk.drain()
+    assert notes(talk) == ["b does not fit into memory.", "The next message goes to a."]
+    assert talk.seen(Returned) == [Returned("Hi")]
+    talk.ask("Hi", "one")
+    assert talk.kept == ["Hi", "one"]
+
+
+def test_a_model_that_dies_while_it_loads_is_not_tried_for_ever(talk: Talk) -> None:
+    first, second = both(talk)
+    second.say(Died("The engine was killed."))
+    talk.drain()
+    talk.chat.send("Hi")
+    second.say(Died("The engine was killed."))
+    talk.drain()
+    assert talk.seen(Returned) == [Returned("Hi")]
+    talk.chat.send("Hi")
+    assert first.ask.text == "Hi"
+    assert len(second.loads) == 2
+
+
+def test_a_model_that_joins_and_does_not_come_leaves_what_was_there() -> None:
+    talk = talk_of(Settings(models=(A,), samples=1))
+    talk.chat.change("models", ("a", "b"))
+    talk.backends[0].ready("a")
+    talk.backends[1].say(Failed(None, "There is no b."))
+    talk.drain()
+    assert talk.chat.settings.models == (A,)
+    assert notes(talk)[-1] == "The next message goes to a again."
+    talk.ask("Hi", "one")
+    assert talk.kept == ["Hi", "one"]
+
+
+# What is shown.
 
 
 def refuses(asked: Asked, wire: Wire) -> None:
@@ -49,9 +185,9 @@ def agree(app: ChatApp) -> list[str]:
 @pytest.mark.parametrize("failing", [refuses, breaks_off, says_what_went_wrong])
 async def test_a_server_that_fails_beside_two_that_answer(failing: Script) -> None:
     with (
-        SseServer(talk("Red", pause=0.01)) as first,
+        SseServer(answers("Red", pause=0.01)) as first,
         SseServer(failing) as second,
-        SseServer(talk("Blue and grey", pause=0.01)) as third,
+        SseServer(answers("Blue and grey", pause=0.01)) as third,
     ):
         settings = Settings(
             models=tuple(Source("", server.url) for server in (first, second, third)), samples=1
