@@ -140,3 +140,11 @@ async def running(
             yield run
         finally:
             app.keeping.close()
+
+
+async def begin(run: Running, text: str = "Hi") -> None:
+    """A turn whose rows have one word each."""
+    await run.send(text)
+    run.backend.start()
+    run.backend.step(*(f"word{row}" for row in range(run.backend.ask.samples)))
+    await run.settle()

@@ -8,18 +8,8 @@ from pathlib import Path
 import pytest
 
 from chat_tui.screens.help import HelpScreen
-from chat_tui.screens.overflow import OverflowScreen
 from chat_tui.settings import Settings
-from engine.messages import Died, Failed, Overflowed
-from tests.chat_tui.running import Running, running
-
-
-async def begin(run: Running, text: str = "Hi") -> None:
-    """A turn whose rows have one word each."""
-    await run.send(text)
-    run.backend.start()
-    run.backend.step(*(f"word{row}" for row in range(run.backend.ask.samples)))
-    await run.settle()
+from tests.chat_tui.running import begin, running
 
 
 async def test_the_answers_grow_side_by_side() -> None:
@@ -242,87 +232,6 @@ async def test_the_palette_offers_the_commands() -> None:
         assert run.app.prompt.has_focus
 
 
-async def test_the_overflow_question_drops_the_oldest_turns() -> None:
-    async with running() as run:
-        for text in ("first", "second"):
-            await run.send(text)
-            run.backend.answer("one", "two")
-            await run.settle()
-            await run.press("alt+1")
-        await run.send("third")
-        run.backend.say(Overflowed(run.backend.ask.ask, 2300, 2048, (900, 900, 20)))
-        await run.settle()
-        await run.pilot.pause()
-        assert isinstance(run.app.screen, OverflowScreen)
-        await run.press("enter")
-        await run.settle()
-        assert [exchange.user for exchange in run.backend.ask.history] == ["second"]
-        assert run.backend.ask.text == "third"
-
-
-@pytest.mark.parametrize("keys", [["escape"], ["down", "enter"], ["tab", "enter"]])
-async def test_the_overflow_question_gives_the_message_back(keys: list[str]) -> None:
-    async with running() as run:
-        await run.send("first")
-        run.backend.answer("one", "two")
-        await run.settle()
-        await run.press("alt+1")
-        await run.send("second")
-        run.backend.say(Overflowed(run.backend.ask.ask, 2300, 2048, (900, 20)))
-        await run.settle()
-        await run.pilot.pause()
-        await run.press(*keys)
-        await run.settle()
-        assert run.text == "second"
-        assert len(run.backend.asks) == 2
-
-
-async def test_the_engine_dying_keeps_everything_and_the_next_message_restarts_it() -> None:
-    async with running() as run:
-        await begin(run)
-        await run.type("a draft")
-        run.backend.say(Died("The engine was killed."))
-        await run.settle()
-        assert [pane.text for pane in run.app.grid.panes] == ["word0", "word1"]
-        assert run.text == "a draft"
-        assert any("killed" in entry.text for entry in run.app.transcript.entries)
-        await run.press("enter")
-        assert len(run.backend.loads) == 2
-        run.backend.ready()
-        await run.settle()
-        assert run.backend.ask.text == "a draft"
-        assert run.backend.ask.history[0].text == "word0"
-
-
-async def test_a_failed_ask_brings_the_text_back_in_front_of_the_draft() -> None:
-    async with running() as run:
-        await run.send("Hi")
-        await run.type("a draft")
-        run.backend.say(Failed(run.backend.ask.ask, "Out of memory."))
-        await run.settle()
-        assert run.text == "Hi\n\na draft"
-
-
-@pytest.mark.parametrize("samples", [1, 2])
-async def test_an_answer_that_was_cut_off_is_asked_for_again_with_one_key(samples: int) -> None:
-    async with running(Settings(samples=samples)) as run:
-        await run.send("Hi")
-        run.backend.start()
-        run.backend.step(*["Half"] * samples)
-        run.backend.say(Failed(run.backend.ask.ask, "The server ended the stream."))
-        await run.settle()
-        assert "F5 asks again" in run.hint
-        await run.press("f5")
-        assert [ask.text for ask in run.backend.asks] == ["Hi", "Hi"]
-        run.backend.start()
-        run.backend.step(*["Whole"] * samples)
-        run.backend.finish()
-        await run.settle()
-        answers = [pane.text for pane in run.app.grid.panes]
-        assert answers == [*["Half"] * samples, *["Whole"] * samples]
-        assert "F5" not in run.hint
-
-
 async def test_what_is_typed_while_the_model_loads_is_answered_when_it_is_ready() -> None:
     async with running(ready=False) as run:
         run.backend.loading("Downloading x from y (98 MB)", 10_000_000, 98_000_000)
@@ -381,18 +290,6 @@ async def test_another_model_is_loaded_by_name() -> None:
         assert [load.name for load in run.backend.loads] == ["smollm2", "other"]
 
 
-async def test_a_model_that_does_not_load_leaves_the_old_one_running() -> None:
-    async with running() as run:
-        await run.send("/model other")
-        run.backend.say(Failed(None, "other: broken."))
-        run.backend.ready()  # the engine says what it still has
-        await run.settle()
-        loads = len(run.backend.loads)
-        await run.send("Hello")
-        assert len(run.backend.loads) == loads
-        assert run.backend.ask.text == "Hello"
-
-
 async def test_save_writes_the_tokens_and_never_overwrites(tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
     async with running() as run:
@@ -426,81 +323,3 @@ async def test_every_size_shows_prompt_and_status(size: tuple[int, int]) -> None
             assert region.bottom <= size[1]
             assert region.right <= size[0]
         assert run.app.grid.region.height >= 3
-
-
-async def test_u_takes_the_last_pick_back_and_another_can_be_picked() -> None:
-    async with running() as run:
-        await run.send("Hi")
-        run.backend.answer("one", "two")
-        await run.settle()
-        await run.press("alt+2", "shift+tab", "u")
-        assert run.kept == []
-        assert [pane.text for pane in run.app.grid.panes] == ["one", "two"]
-        assert run.app.grid.focused_index == 1
-        assert run.app.grid.has_focus_within
-        await run.press("1")
-        assert run.kept == ["one"]
-        assert [type(entry).__name__ for entry in run.app.transcript.entries] == ["User", "Answer"]
-
-
-async def test_r_grows_more_answers_beside_the_old_ones() -> None:
-    async with running(Settings(samples=1)) as run:
-        await run.send("Hi")
-        run.backend.answer("one")
-        await run.settle()
-        await run.press("shift+tab", "r")
-        assert [pane.text for pane in run.app.grid.panes] == ["one"]
-        run.backend.answer("two three")
-        await run.settle()
-        assert [pane.text for pane in run.app.grid.panes] == ["one", "two three"]
-        assert all(pane.numbered and pane.is_mounted for pane in run.app.grid.panes)
-        await run.press("alt+2")
-        assert run.kept == ["two three"]
-
-
-async def test_c_continues_a_stopped_answer() -> None:
-    async with running() as run:
-        await begin(run)
-        await run.press("escape")
-        run.backend.finish("cancelled")
-        await run.settle()
-        await run.press("tab", "right", "c")
-        run.backend.answer(" goes on")
-        await run.settle()
-        assert run.app.grid.pane(2).text == "word1 goes on"
-
-
-async def test_e_edits_the_message_and_escape_leaves_the_draft_as_it_was() -> None:
-    async with running(Settings(samples=1)) as run:
-        await run.send("Hi")
-        run.backend.answer("one")
-        await run.settle()
-        await run.type("a draft")
-        await run.press("shift+tab", "e")
-        assert run.text == "Hi"
-        assert "editing message 1" in str(run.app.prompt.border_title)
-        await run.press("escape")
-        assert run.text == "a draft"
-        await run.press("shift+tab", "e")
-        await run.type(" there")
-        await run.press("enter")
-        assert run.text == "a draft"
-        run.backend.answer("two")
-        await run.settle()
-        assert run.kept == ["two"]
-        assert [entry.text for entry in run.app.transcript.entries] == ["Hi there", "two"]
-
-
-async def test_a_message_of_this_conversation_can_be_edited_by_its_number() -> None:
-    async with running(Settings(samples=1)) as run:
-        for text in ("first", "second"):
-            await run.send(text)
-            run.backend.answer("answer")
-            await run.settle()
-        await run.send("/edit 3")
-        assert run.told == "There are 2 messages, no 3."
-        await run.send("/edit 1")
-        await run.type("!")
-        await run.press("enter")
-        assert run.backend.ask.text == "first!"
-        assert run.backend.ask.history == ()
