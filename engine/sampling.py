@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from engine.messages import SamplingParams, per_row
+from engine.native import library
+from engine.native.logits import MOST, topk
 from engine.seeds import row_seed
 
 
@@ -57,7 +59,8 @@ def choose(logits: Tensor, temperatures: Tensor, draws: Tensor, kept: Kept) -> T
 
     Returns: int64 (B,).
     """
-    values, ranked = logits.topk(kept.most)
+    native = library.load() if logits.device.type == "cpu" and kept.most <= MOST else None
+    values, ranked = topk(native, logits, kept.most) if native else logits.topk(kept.most)
     greedy = temperatures == 0
     # The likeliest logit becomes 0 first: a tiny temperature then cannot overflow.
     scaled = kept.cut((values - values[:, :1]) / temperatures.masked_fill(greedy, 1))

@@ -15,6 +15,9 @@ import torch
 from torch import Tensor
 
 from engine.messages import Alternative, TokenScore
+from engine.native import library
+from engine.native import logits as logits_of
+from engine.native.logits import MOST
 from engine.sampling import Kept
 from engine.tokenizer import Tokenizer
 
@@ -56,7 +59,12 @@ def measured(
     top_ks: Sequence[int | None],
 ) -> list[list[float]]:
     """`measure` for a host that knows everything; logits (len(tokens) or 1, vocab_size)."""
-    device = logits.device
+    device, vocab = logits.device, logits.size(-1)
+    counts = [min(top_k or vocab, vocab) for top_k in top_ks]
+    native = library.load() if device.type == "cpu" else None
+    if native and all(count <= MOST or count == vocab for count in (alternatives, *counts)):
+        scales = [temperature or 1.0 for temperature in temperatures]
+        return logits_of.measure(native, logits, tokens, alternatives, scales, counts)
     scale = kept = None
     if any(temperatures):
         scale = torch.tensor([[t or 1.0] for t in temperatures], device=device)

@@ -335,7 +335,7 @@ class NanochatModel:
                 given[self._bigram] = bigrams[:, 0]
             logits = self.native.run(ids, spans, [turn.flatten() for turn in rotary], given)
             cache.advance(1)
-            return self._capped(logits[:, None] if all_positions else logits)
+            return logits[:, None] if all_positions else logits
         embedded = middle = x
         for index, layer in enumerate(self._layers):
             if layer.scales is not None:
@@ -354,13 +354,11 @@ class NanochatModel:
             x, middle = x[:, -1], middle[:, -1]
         if self._backout_layer >= 0:
             x = torch.sub(x, middle, alpha=self._backout_lambda)
-        return self._capped(F.linear(_norm(x), self._head).float())
-
-    def _capped(self, logits: Tensor) -> Tensor:
+        logits = F.linear(_norm(x), self._head).float()
         return torch.tanh(logits / self.variant.softcap) * self.variant.softcap
 
     def _list_step(self, p: Program) -> None:
-        """What `forward` computes for one token, from behind the embeddings up to the cap."""
+        """What `forward` computes for one token, from behind the embeddings on."""
         width, dim = self.shape.n_embd, self.shape.head_dim
         n_head, n_kv_head = self.shape.n_head, self.shape.n_kv_head
         turned, eps = n_head + n_kv_head, EPS
@@ -400,6 +398,7 @@ class NanochatModel:
             p.mix(x, 1.0, middle, -self._backout_lambda, width)
         p.norm(h, x, width, None, eps)
         p.product(LOGITS, h, Matrix.dense(self._head))
+        p.cap(self.variant.softcap)
 
     def _attention(
         self,

@@ -52,6 +52,7 @@ class _Kind(IntEnum):
     SQUARED_RELU = 7
     MIX = 8
     VALUE = 9
+    CAP = 10
 
 
 class _Matrix(Structure):
@@ -237,6 +238,10 @@ class Program:
             data=self._at(table),
             more=self._at(gates.float().contiguous()),
         )
+
+    def cap(self, most: float) -> None:
+        """The logits, each, within plus and minus `most`: most * tanh(logit / most)."""
+        self._add(_Kind.CAP, 0, a=most)
 
     def _add(self, kind: _Kind, dst: int, src: int = 0, **fields: int | float | None) -> None:
         self._ops.append(_Op(kind=kind, dst=dst, src=src, **fields))

@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine import scoring
 from engine.kv_cache import KVCache, SharedPrefixCache, Spans
 from engine.models.base import Shape
 from engine.models.nanochat import VARIANTS, NanochatModel
 from engine.native import library
 from engine.native.library import Native
+from engine.native.logits import measure, topk
 from engine.native.packing import pack_4bit, pack_8bit
 from engine.native.program import LOGITS, Matrix, Program, multiply
+from engine.sampling import Kept
 from tests.engine.nanochat_noise import noise as noise_of
 from tests.engine.nanochat_noise import small_config
 from tests.engine.test_families import CONFIGS, TOKENS, load, saved
@@ -203,6 +206,39 @@ def test_a_row_gets_the_same_bits_whatever_runs_beside_it(smollm2_path):
     for first, last in ((0, 1), (3, 5), (7, 10), (10, 17), (1, 20)):
         cache = SharedPrefixCache(prompt, last - first)
         assert torch.equal(model.forward(tokens[first:last], cache), together[first:last])
+
+
+@pytest.mark.parametrize("vocab", [1, 3, 50, 1000, 5003])
+def test_logits_are_read_as_pytorch_reads_them(native, vocab):
+    logits = 5 * noise(6, vocab)
+    logits[1, vocab // 2] = 200.0  # all of the probability
+    if vocab > 9:
+        logits[2, :9] = -1e4
+        logits[3, ::2] = logits[3, 0]  # equal ones
+    for most in {1, min(20, vocab), min(256, vocab)}:
+        values, ids = topk(native, logits, most)
+        expected, places = logits.topk(most)
+        assert torch.equal(values, expected)
+        assert torch.equal(logits.gather(1, ids), values)
+        distinct = torch.tensor([0, 1, 2, 4, 5])
+        if vocab > 50:
+            assert torch.equal(ids[distinct], places[distinct])
+    ids = [0, vocab // 2, vocab - 1, 0, vocab // 3, 0]
+    temperatures = [1.0, 0.7, 1.0, 2.0, 0.05, 1.3]
+    kept = [vocab, vocab, min(20, vocab), 1, min(40, vocab), vocab]
+    scale, counts = torch.tensor(temperatures)[:, None], torch.tensor(kept)[:, None]
+    expected = scoring.measure(logits.double(), torch.tensor(ids), 2, scale, Kept(vocab, counts))
+    found = torch.tensor(measure(native, logits, ids, 2, temperatures, kept), dtype=torch.float64)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    logits[2, :9].fill_(-torch.inf)  # PyTorch's entropy is not a number then
+    again = torch.tensor(measure(native, logits, ids, 2, temperatures, kept), dtype=torch.float64)
+    torch.testing.assert_close(again[:, :4], found[:, :4], atol=1e-5, rtol=1e-5)
+
+
+def test_one_row_of_logits_serves_all_that_begin_with_it(native):
+    logits, ids = noise(1, 700), [5, 6, 7]
+    single = [measure(native, logits, [id], 3, [1.0], [700])[0] for id in ids]
+    assert measure(native, logits, ids, 3, [1.0] * 3, [700] * 3) == single
 
 
 def test_threads_that_call_at_once_do_not_meet():
