@@ -11,6 +11,7 @@ from itertools import groupby
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import BindingType
@@ -186,9 +187,9 @@ class LinesView(QuietScroll, inherit_bindings=False):
         span = selection.get_span(y)
         if span is None:
             return strip
-        start, end = (strip.index_to_cell_position(index) for index in span)
-        if span[1] == -1:
-            end = strip.cell_length
+        # A line may be shorter than what was selected: it is blank, or it changed since.
+        first, last = (cell_len(strip.text[:index]) for index in span)
+        start, end = first, strip.cell_length if span[1] == -1 else last
         start, end = min(start, strip.cell_length), min(end, strip.cell_length)
         ground = Style(bgcolor=self.screen.get_component_rich_style("screen--selection").bgcolor)
         marked = Strip(Segment.apply_style(strip.crop(start, end), post_style=ground))

@@ -291,6 +291,22 @@ async def test_text_can_be_selected_with_the_mouse() -> None:
         assert app.screen.get_selected_text() == "some"
 
 
+async def test_a_selection_goes_over_blank_lines_and_over_ends_of_lines() -> None:
+    app = Host()
+    async with app.run_test(size=SIZE) as pilot:
+        pane = app.pane
+        pane.feed("One paragraph.\n\nAnother\n\nand 日本")
+        pane.paint()
+        await pilot.pause()
+        await pilot.mouse_down(pane, offset=(6, 1))
+        await pilot.hover(pane, offset=(6, 5))
+        await pilot.mouse_up(pane, offset=(6, 5))
+        assert app.screen.get_selected_text() == "paragraph.\n\nAnother\n\nand 日"
+        app.screen.selections = {pane: Selection(Offset(30, 1), Offset(40, 2))}
+        await pilot.pause()
+        assert shown(pane)[2] == "Another"
+
+
 async def test_another_theme_is_another_palette() -> None:
     app = Host()
     async with app.run_test(size=SIZE) as pilot:
