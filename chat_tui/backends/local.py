@@ -13,12 +13,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable
 from itertools import chain, count
 from pathlib import Path
 
 import engine
+from chat_tui.backends.arriving import Arriving
 from engine.messages import Died, Event, Request
 from engine.paths import private_file, state_dir
 
@@ -32,30 +32,17 @@ each has its own: the second one's is `engine-2.log`."""
 _logs: set[Path] = set()  # that are written to now
 
 
-class LocalBackend:
+class LocalBackend(Arriving):
     """Implements `chat_tui.backends.base.Backend`."""
 
     def __init__(self) -> None:
-        self._events: deque[Event] = deque()
-        self._arrived = threading.Event()
+        super().__init__()
         self._child: _Child | None = None
 
     def send(self, request: Request) -> None:
         if self._child is None or self._child.ended:
             self._child = _Child(self._receive)
         self._child.requests.put(request)
-
-    def drain(self) -> list[Event]:
-        self._arrived.clear()
-        events = []
-        while self._events:
-            events.append(self._events.popleft())
-        return events
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Block until there is something to drain; False on a timeout. For scripts, which have no
-        event loop."""
-        return self._arrived.wait(timeout)
 
     def close(self) -> None:
         if self._child is not None:
@@ -66,10 +53,6 @@ class LocalBackend:
     def pid(self) -> int | None:
         """Of the engine's process, where there is one."""
         return self._child.process.pid if self._child else None
-
-    def _receive(self, event: Event) -> None:
-        self._events.append(event)
-        self._arrived.set()
 
 
 def _free_log() -> Path:

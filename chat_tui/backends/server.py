@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,7 @@ import httpx
 
 from chat_tui.backends import endpoint
 from chat_tui.backends.answering import Answering
+from chat_tui.backends.arriving import Arriving
 from chat_tui.backends.dialogue import CALCULATOR
 from chat_tui.backends.endpoint import CONNECT_S, Endpoint, Served
 from chat_tui.backends.exact import Exact
@@ -42,13 +42,12 @@ from engine.messages import (
 _CLOSING_S = 2.0
 
 
-class ServerBackend:
+class ServerBackend(Arriving):
     """Implements `chat_tui.backends.base.Backend`."""
 
     def __init__(self, limits: Limits | None = None, *, connect_s: float = CONNECT_S) -> None:
+        super().__init__()
         self._limits, self._connect_s = limits or Limits(), connect_s
-        self._events: deque[Event] = deque()
-        self._arrived = threading.Event()
         self._work: _Work | None = None
 
     def send(self, request: Request) -> None:
@@ -56,25 +55,10 @@ class ServerBackend:
             self._work = _Work(self._receive, self._limits, self._connect_s)
         self._work.send(request)
 
-    def drain(self) -> list[Event]:
-        self._arrived.clear()
-        events = []
-        while self._events:
-            events.append(self._events.popleft())
-        return events
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Block until there is something to drain; False on a timeout."""
-        return self._arrived.wait(timeout)
-
     def close(self) -> None:
         if self._work is not None:
             self._work.close()
             self._work = None
-
-    def _receive(self, event: Event) -> None:
-        self._events.append(event)
-        self._arrived.set()
 
 
 class _Work:
