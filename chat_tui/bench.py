@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from chat_tui.settings import DEFAULT_MODEL, Settings, Source
+from chat_tui.shared_options import Device, DType
 
 if TYPE_CHECKING:  # every command imports this module, one of them needs these
     from engine.bench.plan import Plan
@@ -66,8 +67,8 @@ def bench(
         int | None,
         typer.Option(min=0, help="Of a chat with and without its cache.", show_default="12"),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    device: Device = None,
+    dtype: DType = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of the engine, on a CPU.")] = None,
 ) -> None:
     """Measure speed: the engine against this machine's ceilings, and the screen."""

@@ -24,6 +24,7 @@ from chat_tui.options import DEFAULTS, look_of, settings_of
 from chat_tui.resuming import CHOOSE, as_before, saved, spelled_out
 from chat_tui.served import is_served
 from chat_tui.settings import DEFAULT_MODEL, MAX_SAMPLES
+from chat_tui.shared_options import Assume, Device, DType, KeyEnv
 
 if TYPE_CHECKING:
     pass
@@ -124,10 +125,7 @@ def chat(
             metavar="URL",
         ),
     ] = None,
-    key_env: Annotated[
-        str,
-        typer.Option("--api-key-env", help="The variable with the server's key.", metavar="NAME"),
-    ] = DEFAULTS.key_env,
+    key_env: KeyEnv = DEFAULTS.key_env,
     samples: Annotated[
         int | None,
         typer.Option(
@@ -168,26 +166,15 @@ def chat(
     reuse_cache: Annotated[
         bool, typer.Option("--reuse-cache", help="Prefill only what is new in each turn.")
     ] = False,
-    device: Annotated[
-        str | None,
-        typer.Option(help="cpu, cuda, cuda:1, mps.", autocompletion=completing.devices),
-    ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(help="float32, bfloat16 or float16.", autocompletion=completing.dtypes),
-    ] = None,
+    device: Device = None,
+    dtype: DType = None,
     threads: Annotated[
         int | None,
         typer.Option(
             min=1, help="Of each model, on a CPU (default: all cores, shared by the models)."
         ),
     ] = None,
-    assume: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Settle what a checkpoint does not say: softcap=20.", metavar="KEY=VALUE"
-        ),
-    ] = None,
+    assume: Assume = None,
     resume: Annotated[
         str | None,
         typer.Option(

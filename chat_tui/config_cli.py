@@ -16,12 +16,13 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from chat_tui.config import KEYS, Config, ConfigError, options, read, variable
 from chat_tui.editor import run_editor
+from chat_tui.shared_options import Json
 from engine.paths import config_dir
 
 config = typer.Typer(
@@ -29,9 +30,6 @@ config = typer.Typer(
     help="The file with the chat's settings: where it is, what it comes to, edit it.",
     no_args_is_help=True,
 )
-
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-
 
 _EXAMPLES = {
     "model": '"smollm2"',

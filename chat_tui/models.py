@@ -23,6 +23,7 @@ import typer
 from chat_tui import completing
 from chat_tui.download_progress import DownloadProgress
 from chat_tui.settings import DEFAULT_MODEL
+from chat_tui.shared_options import Assume, Device, DType, Json, KeyEnv
 from engine.messages import DEFAULT_KEY_ENV
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ models = typer.Typer(
     invoke_without_command=True,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 _SAFETENSORS = "safetensors"
 Name = Annotated[str, typer.Argument(help="As --model takes it.", autocompletion=completing.models)]
 
@@ -51,10 +51,7 @@ def list_models(
     server: Annotated[
         str | None, typer.Option(help="List what a server has instead.", metavar="URL")
     ] = None,
-    key_env: Annotated[
-        str,
-        typer.Option("--api-key-env", help="The variable with the server's key.", metavar="NAME"),
-    ] = DEFAULT_KEY_ENV,
+    key_env: KeyEnv = DEFAULT_KEY_ENV,
 ) -> None:
     """The models that have a name here; any file, folder or repository can be named as well."""
     if server is not None:
@@ -92,14 +89,9 @@ def list_models(
 def show(
     name: Name = DEFAULT_MODEL,
     as_json: Json = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
-    assume: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Settle what a checkpoint does not say: softcap=20.", metavar="KEY=VALUE"
-        ),
-    ] = None,
+    device: Device = None,
+    dtype: DType = None,
+    assume: Assume = None,
 ) -> None:
     """Load a model and say what it is, and what had to be assumed."""
     from chat_tui.arguments import assumption

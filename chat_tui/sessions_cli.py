@@ -26,6 +26,7 @@ import typer
 
 from chat_tui import completing
 from chat_tui.rendering.sanitise import sanitise
+from chat_tui.shared_options import Json
 
 if TYPE_CHECKING:
     from chat_tui.store import Store, Summary
@@ -48,7 +49,6 @@ class Format(str, Enum):
     html = "html"
 
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Number = Annotated[
     int,
     typer.Argument(

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chat_tui.shared_options import Json
+
 if TYPE_CHECKING:
     from chat_tui.standing import Standing
     from chat_tui.tree import Verdict
@@ -69,7 +71,7 @@ def stats(
         str | None,
         typer.Option("--since", help="Of what was said since then: 12h, 7d, 2w, 2026-01-31."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Win rates and Bradley-Terry scores of models, temperatures, top-k and system texts.
 
