@@ -7,7 +7,6 @@ is in `chat`, `conversation` and `turn`, drawing in `widgets/` and `screens/`.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePath
@@ -20,7 +19,6 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.dom import DOMNode
 from textual.screen import Screen
-from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import TextArea
 
@@ -34,14 +32,14 @@ from chat_tui.drawing import Stage
 from chat_tui.hints import hints
 from chat_tui.keeping import Keeping
 from chat_tui.keys import EVERYWHERE, UNCHANGED, Keys
-from chat_tui.look import PLAIN, Look, LookedApp
+from chat_tui.look import PLAIN, Look
 from chat_tui.looking import Looking
 from chat_tui.memory import Memory
 from chat_tui.obeying import Obeying
+from chat_tui.paced import PacedApp
 from chat_tui.parts import Kind, Wanted
 from chat_tui.session import Session
 from chat_tui.settings import Settings
-from chat_tui.state import Pace
 from chat_tui.terminal import leave_on_signals
 from chat_tui.widgets.completions import Completions
 from chat_tui.widgets.grid import CompareGrid, Turn
@@ -50,7 +48,7 @@ from chat_tui.widgets.prompt import Prompt
 from chat_tui.widgets.status import StatusLine, figures
 from chat_tui.widgets.transcript import Transcript
 from chat_tui.widgets.welcome import Welcome
-from engine.messages import Load, Stepped
+from engine.messages import Load
 
 if TYPE_CHECKING:
     from textual.command import Provider
@@ -59,15 +57,9 @@ if TYPE_CHECKING:
     from chat_tui.screens.tokens import TokenScreen
     from chat_tui.screens.tree import TreeScreen
 
-DRAINS_PER_SECOND: dict[Pace, int] = {"idle": 4, "waiting": 30, "running": 12}
-"""Tokens are painted at a rate that can be read; the first one is shown as soon as it is there.
-What the screen takes of a core, an engine on the same cores loses: 16 a second took 0.14 of one
-with eight answers, and the engine kept 83% of its rate."""
 TURNS = 2
 """Drains in which each of many panes is painted once, while answers run: a key that comes in
 between waits for half of them at most."""
-STATUS_EVERY = 4
-"""Drains between two updates of figures that change with every token: calmer to read."""
 
 
 def _palette_commands() -> type[Provider]:
@@ -77,7 +69,7 @@ def _palette_commands() -> type[Provider]:
     return PaletteCommands
 
 
-class ChatApp(LookedApp):
+class ChatApp(PacedApp):
     """One conversation on one screen."""
 
     TITLE = "chat-tui"
@@ -102,16 +94,14 @@ class ChatApp(LookedApp):
         look: Look = PLAIN,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(look, keys, Memory(state))
-        self.chat = Chat(backend, settings, load_sent=load_sent, make=make, clock=clock)
+        chat = Chat(backend, settings, load_sent=load_sent, make=make, clock=clock)
+        super().__init__(look, keys, Memory(state), chat)
         self.keeping = Keeping(self, self.chat, keep)
         self._at_start = session, choose, trouble
         self._looking = Looking(self, self.chat)
         self.composing = Composing(self, self.chat, state)
         self.obeying = Obeying(self, self.chat, self.composing)
         self.copying = Copying(self, self.chat, state / "copied.txt" if state else None)
-        self._ticks = 0
-        self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
         completions = Completions(id="completions")
@@ -127,8 +117,6 @@ class ChatApp(LookedApp):
             yield StatusLine(id="status")
 
     def on_ready(self) -> None:
-        gc.freeze()
-        gc.enable()
         if self.welcome.first and self.main.has_class("-empty"):
             self.memory.put("hinted", True)
 
@@ -172,21 +160,13 @@ class ChatApp(LookedApp):
         self.drain((self._ticks % turns, turns))
         self._wake()
 
-    def _wake(self) -> None:
-        """Set the clock to the pace of what is going on now."""
-        if self._timer is not None:
-            self._timer.stop()
-        self._timer = self.set_timer(1 / DRAINS_PER_SECOND[self.chat.pace], self._tick)
-
     def drain(self, turn: Turn = (0, 1)) -> None:
         """Take what the models have to say, and draw it: in panes as far as it is their turn."""
         events = self.chat.drain()
         self._draw(turn)
         self.keeping.tick()
         self.composing.tick()
-        self._ticks += 1
-        news = any(not isinstance(event, Stepped) for event in events)
-        if news or self._ticks % STATUS_EVERY == 0:
+        if self._are_figures_due(events):
             self.redraw()
 
     def _draw(self, turn: Turn = (0, 1)) -> None:

@@ -257,11 +257,9 @@ def chat(
     session = None if choose else saved(resume, continue_)
     if session is not None and config.source(context, "model") != "command line":
         settings = as_before(settings, session, samples=samples)
-    from chat_tui.backends.made import backend_for
+    from chat_tui.backends.made import begun
 
-    load = next(iter(settings.loads().values()))
-    backend = backend_for(load)
-    backend.send(load)
+    backend = begun(settings)
 
     # Nothing that is imported and mounted becomes garbage; looking for some costs
     # some 45 of 430 ms of imports. The app enables it again.

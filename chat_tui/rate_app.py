@@ -6,7 +6,6 @@ State is in `rating.Rating` and the `Chat` under it; the widgets are those of th
 
 from __future__ import annotations
 
-import gc
 import shlex
 import sys
 import time
@@ -18,16 +17,15 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.timer import Timer
 
-from chat_tui.app import DRAINS_PER_SECOND, STATUS_EVERY
 from chat_tui.backends.base import Backend
 from chat_tui.chat import Chat
 from chat_tui.drawing import grow
 from chat_tui.effects import Told
 from chat_tui.keys import CHOOSING, RATING, UNCHANGED, Keys
-from chat_tui.look import PLAIN, Look, LookedApp
+from chat_tui.look import PLAIN, Look
 from chat_tui.memory import Memory
+from chat_tui.paced import PacedApp
 from chat_tui.prompts import FilePrompt
 from chat_tui.rate_lines import actions, closing, heading, remark
 from chat_tui.rating import Rating, Turned
@@ -42,7 +40,6 @@ from chat_tui.widgets.heading import Heading, key_line
 from chat_tui.widgets.lines import Progress
 from chat_tui.widgets.status import Figures, StatusLine, figures
 from chat_tui.widgets.transcript import Answer, Entry, Notice, Transcript, User
-from engine.messages import Stepped
 
 if TYPE_CHECKING:
     from textual.command import Provider
@@ -60,7 +57,7 @@ class RateGrid(CompareGrid, inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [*CHOOSING]
 
 
-class RateApp(LookedApp):
+class RateApp(PacedApp):
     """One prompt after the other."""
 
     TITLE = "chat-tui rate"
@@ -85,16 +82,14 @@ class RateApp(LookedApp):
         look: Look = PLAIN,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(look, keys, Memory(state))
+        chat = Chat(backend, settings, load_sent=load_sent, clock=clock)
+        super().__init__(look, keys, Memory(state), chat)
         self.recorder = Recorder(keep)
         self.recorder.watch(session)  # before the rating takes out of it what was not judged
-        self.chat = Chat(backend, settings, load_sent=load_sent, clock=clock)
-        self.rating = Rating(self.chat, prompts, session, blind=blind, clock=clock)
+        self.rating = Rating(chat, prompts, session, blind=blind, clock=clock)
         self._file = file
         self._told: tuple[str, str] = ("", "info")
         self._unsaved = ""
-        self._ticks = 0
-        self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
         yield Heading(id="heading")
@@ -104,10 +99,6 @@ class RateApp(LookedApp):
         yield Heading(id="told")
         yield Heading(id="footer")
         yield StatusLine(id="status")
-
-    def on_ready(self) -> None:
-        gc.freeze()
-        gc.enable()
 
     def on_mount(self) -> None:
         self.transcript = self.query_one(Transcript)
@@ -131,24 +122,13 @@ class RateApp(LookedApp):
 
     # Draining and drawing.
 
-    def _tick(self) -> None:
-        self.drain()
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._timer is not None:
-            self._timer.stop()
-        self._timer = self.set_timer(1 / DRAINS_PER_SECOND[self.chat.pace], self._tick)
-
     def drain(self) -> None:
         """Take what the models have to say, and draw it."""
         events = self.rating.drain()
         self._draw()
         self.recorder.tick(self.rating)
         self._unsaved = self.recorder.trouble() or self._unsaved
-        self._ticks += 1
-        news = any(not isinstance(event, Stepped) for event in events)
-        if news or self._ticks % STATUS_EVERY == 0:
+        if self._are_figures_due(events):
             self._redraw()
 
     def _draw(self) -> None:

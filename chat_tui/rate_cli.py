@@ -93,11 +93,9 @@ def rate(
     look = settled(look_of(context))
     session = _session(file, again)
 
-    from chat_tui.backends.made import backend_for
+    from chat_tui.backends.made import begun
 
-    load = next(iter(settings.loads().values()))
-    backend = backend_for(load)
-    backend.send(load)
+    backend = begun(settings)
     gc.disable()  # until the first frame is there, as in the chat
     from chat_tui.rate_app import run
 

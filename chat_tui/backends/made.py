@@ -4,6 +4,7 @@ imported then."""
 from __future__ import annotations
 
 from chat_tui.backends.base import WaitingBackend
+from chat_tui.settings import Settings
 from engine.messages import Load
 
 
@@ -15,3 +16,11 @@ def backend_for(load: Load) -> WaitingBackend:
     from chat_tui.backends.server import ServerBackend
 
     return ServerBackend()
+
+
+def begun(settings: Settings) -> WaitingBackend:
+    """That of the first model, which is on its way already."""
+    load = next(iter(settings.loads().values()))
+    backend = backend_for(load)
+    backend.send(load)
+    return backend

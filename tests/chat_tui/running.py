@@ -11,9 +11,10 @@ from pathlib import Path
 from textual import events
 from textual.pilot import Pilot
 
-from chat_tui.app import STATUS_EVERY, ChatApp
+from chat_tui.app import ChatApp
 from chat_tui.keys import UNCHANGED, Keys
 from chat_tui.look import PLAIN, Look
+from chat_tui.paced import STATUS_EVERY
 from chat_tui.settings import Settings
 from engine.messages import Load
 from tests.chat_tui.fakes import FakeBackend

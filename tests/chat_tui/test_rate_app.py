@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from chat_tui.app import STATUS_EVERY
 from chat_tui.look import PLAIN, Look
+from chat_tui.paced import STATUS_EVERY
 from chat_tui.prompts import FilePrompt, read_prompts
 from chat_tui.rate_app import RateApp
 from chat_tui.screens.help import HelpScreen
