@@ -227,3 +227,16 @@ class FakeBackend:
                 )
             )
         self.finish()
+
+
+class FakeBackends:
+    """A fake backend for each model: `backend` is that of the first, `backends` are all that were
+    made, in their order."""
+
+    def __init__(self) -> None:
+        self.backend = FakeBackend()
+        self.backends = [self.backend]
+
+    def make(self, load: Load) -> FakeBackend:
+        self.backends.append(FakeBackend())
+        return self.backends[-1]

@@ -16,8 +16,7 @@ from chat_tui.keys import UNCHANGED, Keys
 from chat_tui.look import PLAIN, Look
 from chat_tui.paced import STATUS_EVERY
 from chat_tui.settings import Settings
-from engine.messages import Load
-from tests.chat_tui.fakes import FakeBackend
+from tests.chat_tui.fakes import FakeBackend, FakeBackends
 
 
 async def until(pilot: Pilot[None], holds: Callable[[], bool], seconds: float = 20) -> None:
@@ -115,27 +114,22 @@ async def running(
     keys: Keys = UNCHANGED,
     look: Look = PLAIN,
 ) -> AsyncIterator[Running]:
-    backends = [FakeBackend()]
-
-    def make(load: Load) -> FakeBackend:
-        backends.append(FakeBackend())
-        return backends[-1]
-
+    fakes = FakeBackends()
     app = ChatApp(
         settings or Settings(),
-        backends[0],
-        make=make,
+        fakes.backend,
+        make=fakes.make,
         state=state,
         keep=keep,
         keys=keys,
         look=look,
     )
     async with app.run_test(size=size) as pilot:
-        run = Running(app, backends[0], pilot, backends)
+        run = Running(app, fakes.backend, pilot, fakes.backends)
         if ready and len(app.chat.lanes) > 1:
             await run.load()
         elif ready:
-            backends[0].ready()
+            fakes.backend.ready()
         await run.settle()
         try:
             yield run

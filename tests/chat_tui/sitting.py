@@ -12,13 +12,12 @@ from chat_tui.rating import Rating
 from chat_tui.session import Session
 from chat_tui.settings import Settings, Source
 from chat_tui.tree import Turn
-from engine.messages import Load
-from tests.chat_tui.fakes import FakeBackend
+from tests.chat_tui.fakes import FakeBackends
 
 PROMPTS = tuple(f"prompt {number}" for number in range(1, 7))
 
 
-class Sitting:
+class Sitting(FakeBackends):
     """A file that is being rated; the backend says what the test tells it to."""
 
     def __init__(
@@ -30,13 +29,10 @@ class Sitting:
         blind: bool = False,
         ready: bool = True,
     ) -> None:
-        self.backend = FakeBackend()
-        self.backends = [self.backend]
+        super().__init__()
         self.now = 0.0
         self.session = session or Session(title="Rated", rated="prompts.txt")
-        chat = Chat(
-            self.backend, settings or Settings(samples=2), make=self._make, clock=self.clock
-        )
+        chat = Chat(self.backend, settings or Settings(samples=2), make=self.make, clock=self.clock)
         self.rating = Rating(
             chat, prompts, self.session, blind=blind, clock=self.clock, today=self.clock
         )
@@ -44,10 +40,6 @@ class Sitting:
         if ready:
             self.backend.ready()
         self.drain()
-
-    def _make(self, load: Load) -> FakeBackend:
-        self.backends.append(FakeBackend())
-        return self.backends[-1]
 
     def clock(self) -> float:
         return self.now

@@ -9,8 +9,7 @@ from chat_tui.backends.base import WaitingBackend
 from chat_tui.chat import Chat
 from chat_tui.effects import Effect, Noted, Told
 from chat_tui.settings import Settings, Source
-from engine.messages import Load
-from tests.chat_tui.fakes import FakeBackend
+from tests.chat_tui.fakes import FakeBackend, FakeBackends
 
 A, B = Source("a"), Source("b")
 
@@ -31,27 +30,19 @@ def converse(chat: Chat, backend: WaitingBackend, *messages: str, timeout: float
         until_it_is(lambda: not chat.running)
 
 
-class Talk:
-    """A chat with a fake backend for each model, and everything that it wanted to have drawn.
-
-    `backend` is that of the first model; `backends` are all that were made, in their order.
-    """
+class Talk(FakeBackends):
+    """A chat with a fake backend for each model, and everything that it wanted to have drawn."""
 
     def __init__(self, settings: Settings | None = None, *, ready: bool = True) -> None:
-        self.backend = FakeBackend()
-        self.backends = [self.backend]
+        super().__init__()
         self.now = 0.0
         self.chat = Chat(
-            self.backend, settings or Settings(), make=self._make, clock=lambda: self.now
+            self.backend, settings or Settings(), make=self.make, clock=lambda: self.now
         )
         self.effects: list[Effect] = []
         if ready:
             self.backend.ready()
             self.drain()
-
-    def _make(self, load: Load) -> FakeBackend:
-        self.backends.append(FakeBackend())
-        return self.backends[-1]
 
     def drain(self) -> None:
         self.chat.drain()

@@ -8,8 +8,8 @@ from textual.pilot import Pilot
 from chat_tui.app import ChatApp
 from chat_tui.screens.tokens import TokenScreen
 from chat_tui.settings import Settings, Source
-from engine.messages import Died, Load
-from tests.chat_tui.fakes import FakeBackend
+from engine.messages import Died
+from tests.chat_tui.fakes import FakeBackends
 from tests.chat_tui.pictures import SIZES, Clock, Snap, by_size, pictures
 from tests.chat_tui.running import Running, running
 
@@ -55,17 +55,12 @@ async def answering(run: Running, clock: Clock) -> None:
 @pictures
 @pytest.mark.parametrize("size", SIZES, ids=by_size)
 def test_how_it_looks(snap_compare: Snap, clock: Clock, size: tuple[int, int]) -> None:
-    backends = [FakeBackend()]
-
-    def make(load: Load) -> FakeBackend:
-        backends.append(FakeBackend())
-        return backends[-1]
-
+    fakes = FakeBackends()
     settings = Settings(models=MODELS, samples=2, temperatures=(0.2, 1.2), seed=7)
-    app = ChatApp(settings, backends[0], make=make, clock=clock.monotonic)
+    app = ChatApp(settings, fakes.backend, make=fakes.make, clock=clock.monotonic)
 
     async def before(pilot: Pilot[None]) -> None:
-        run = Running(app, backends[0], pilot, backends)
+        run = Running(app, fakes.backend, pilot, fakes.backends)
         await run.load()
         await answering(run, clock)
         await run.settle()
