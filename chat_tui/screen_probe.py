@@ -260,7 +260,7 @@ class ProbedApp(ChatApp):
         fcntl.ioctl(sys.__stdin__ or 0, termios.TIOCSWINSZ, size)
         os.kill(os.getpid(), signal.SIGWINCH)
         while not all(
-            pane.columns not in (width, 0) and pane.flow.width == pane.columns
+            pane.columns not in (width, 0) and pane.fits
             for pane, width in zip(self.grid.panes, before, strict=True)
         ):
             await asyncio.sleep(0.001)

@@ -14,29 +14,26 @@ from rich.style import Style
 from rich.syntax import Syntax, SyntaxTheme
 from rich.text import Text
 
+from chat_tui.rendering.boxes import Rows
 from chat_tui.rendering.insets import Insets
 from chat_tui.rendering.palette import Palette, TokenType
 from chat_tui.rendering.sanitise import TAB_SIZE
-from chat_tui.rendering.wrap import Line, Run, cut, hard_breaks
+from chat_tui.rendering.wrap import Run
 
 _LONGEST = 20_000  # characters that are worth lexing
 
 
 def code_block(
-    code: str, language: str, insets: Insets, width: int, palette: Palette, *, growing: bool
-) -> list[Line]:
-    """The lines of a code block, each exactly `width` cells wide."""
-    base = palette.code_block
-    lines: list[Line] = []
+    code: str, language: str, insets: Insets, palette: Palette, *, growing: bool
+) -> Rows:
+    """A code block under the name of its language."""
     code = code.rstrip("\n").expandtabs(TAB_SIZE)
     label = [[(language, palette.code_label)]] if language else []
-    for runs in (*label, *_highlight(code, language, palette, growing)):
-        expanded = [run for text, style in runs for run in insets.expand(text, style, palette)]
-        text = "".join(part for part, _ in expanded)
-        lines.extend(cut(expanded, text, list(hard_breaks(text, max(width - 2, 2)))))
-    for line in lines:
-        line.runs.append((" " * max(width - 1 - line.width, 0), base))
-    return [line.framed((" ", base), lead="") for line in lines]
+    rows = (*label, *_highlight(code, language, palette, growing))
+    expanded = [
+        [run for text, style in row for run in insets.expand(text, style, palette)] for row in rows
+    ]
+    return Rows(expanded, palette.code_block)
 
 
 def _highlight(code: str, language: str, palette: Palette, growing: bool) -> Iterator[list[Run]]:

@@ -4,24 +4,41 @@
     flow.append("12*3 is ")            # as the model samples
     flow.set_call(0, ToolCall(...))    # the characters it covers are drawn as a chip
     flow.close()                       # nothing more will come
-    lines = flow.lines(width, palette)
+    flow.update()                      # cut what has come into pieces
+    box = flow.pieces[0].box(palette)  # which is drawn in any width
 
-Blocks that are complete are drawn once; only the open block is drawn again when text arrives. The
-text is kept raw, and made harmless on its way to the screen. What the model thinks before it
-answers is folded into a line.
+A piece is drawn on its own: a block of Markdown, or what the model thinks before it answers. Those
+before the last stay as they are, whatever text follows. The text is kept raw, and made harmless on
+its way to the screen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from chat_tui.rendering.blocks import Block, blocks
+from chat_tui.rendering.boxes import BLANK, Box, Drawn, Stack
 from chat_tui.rendering.insets import Insets, Span, place
 from chat_tui.rendering.palette import Palette
 from chat_tui.rendering.thought import thought_lines
 from chat_tui.rendering.wrap import Line, Run
-from chat_tui.thought import thought_in
+from chat_tui.thought import Thought, thought_in
 from engine.messages import ToolCall
+
+
+class Piece:
+    """A stretch of a text that is drawn on its own."""
+
+    def __init__(self, draw: Callable[[Palette], Box]) -> None:
+        self._draw = draw
+        self._drawn: tuple[Palette, Box] | None = None
+
+    def box(self, palette: Palette) -> Box:
+        """What it looks like; made once for a palette."""
+        if self._drawn is None or self._drawn[0] is not palette:
+            self._drawn = palette, self._draw(palette)
+        return self._drawn[1]
 
 
 class Flow:
@@ -42,12 +59,11 @@ class Flow:
         self.closed = closed
         self._unfolded = unfolded
         self._parting: Span | None = None
-        self._lines: list[Line] = []
-        self._drawn_for: tuple[int, Palette] | None = None
-        self._start = 0  # of the open block in `text`
-        self._settled = 0  # lines above it
+        self.pieces: list[Piece] = []
+        self._settled = 0  # pieces that no more text can change
+        self._start = 0  # of what stands behind them in `text`
         self._spaced = False  # blank lines stand before it
-        self.changed_from = 0  # the first line that the last drawing made anew
+        self._anew = False
 
     def append(self, text: str, forced: bool = False) -> None:
         start, end = len(self.text), len(self.text) + len(text)
@@ -60,7 +76,7 @@ class Flow:
     def set_call(self, index: int, call: ToolCall) -> None:
         self.calls[index] = call
         if call.start < self._start:
-            self._drawn_for = None
+            self._anew = True
 
     def part(self, token: Span | None) -> bool:
         """Mark the token with these characters as the one where this text parts from others, and
@@ -69,7 +85,7 @@ class Flow:
         if token == self._parting:
             return False
         self._parting = token
-        self._drawn_for = None
+        self._anew = True
         return True
 
     def close(self) -> None:
@@ -78,12 +94,7 @@ class Flow:
     def unfold(self, unfolded: bool) -> None:
         """Show what was thought, or fold it."""
         if unfolded != self._unfolded:
-            self._unfolded, self._drawn_for = unfolded, None
-
-    @property
-    def width(self) -> int | None:
-        """Cells that it was last drawn for."""
-        return self._drawn_for[0] if self._drawn_for is not None else None
+            self._unfolded, self._anew = unfolded, True
 
     @property
     def open_length(self) -> int:
@@ -91,71 +102,80 @@ class Flow:
         return len(self.text) - self._start
 
     def lines(self, width: int, palette: Palette) -> list[Line]:
-        """The whole text at this width. The list is the flow's own, changed by the next call."""
-        if self._drawn_for != (width, palette):
-            self._drawn_for = width, palette
-            self._lines.clear()
-            self._start, self._settled, self._spaced = 0, 0, False
-        before = self._lines[self._settled :]
-        self.changed_from = self._settled
-        if self._settled or not self._draw_thought(width, palette):
-            self._draw_open(width, palette)
-        for old, new in zip(before, self._lines[self.changed_from :], strict=False):
-            if old != new:
-                break
-            self._lines[self.changed_from] = old  # its strip has cached what it looks like
-            self.changed_from += 1
-        return self._lines
+        """The whole text at this width."""
+        self.update()
+        return [line for piece in self.pieces for line in piece.box(palette).lines(width)]
 
-    def _draw_thought(self, width: int, palette: Palette) -> bool:
-        """Draw what the text begins with, if that is a thought; whether it still goes on."""
+    def update(self) -> int | None:
+        """Cut what has come into pieces. Returns the first that is not what it was before; None
+        where all may look different."""
+        anew, self._anew = self._anew, False
+        if anew:
+            self._start = self._settled = 0
+            self._spaced = False
+        first = self._settled
+        del self.pieces[first:]
+        if first or not self._begin_with_thought():
+            self._cut()
+        return None if anew else first
+
+    def _begin_with_thought(self) -> bool:
+        """The first piece is the thought that the text begins with, if any; whether it goes on."""
         thought = thought_in(self.text)
         if thought is None:
             return False
-        self._lines[:] = thought_lines(
-            thought, width, palette, unfolded=self._unfolded, closed=self.closed
-        )
+        if thought.words or thought.after is None:
+            self.pieces.append(Piece(partial(self._thought, thought, self.closed)))
         if thought.after is None:
             return True
-        self._start, self._settled, self._spaced = thought.after, len(self._lines), True
+        self._start, self._settled, self._spaced = thought.after, len(self.pieces), True
         return False
 
-    def _draw_open(self, width: int, palette: Palette) -> None:
-        """Draw what stands behind the blocks that are complete."""
+    def _thought(self, thought: Thought, closed: bool, palette: Palette) -> Box:
+        unfolded = self._unfolded
+        return Drawn(
+            partial(thought_lines, thought, palette=palette, unfolded=unfolded, closed=closed)
+        )
+
+    def _cut(self) -> None:
+        """Pieces of what stands behind those that are settled."""
         insets = place(self.text, self.calls.values(), self.forced, self._start, self._parting)
-        del self._lines[self._settled :]
         found = list(blocks(insets.text, final=self.closed, spaced=self._spaced))
-        for block in found[:-1]:
-            self._draw(block, insets, width, palette, growing=False)
-        self._settled = len(self._lines)
+        for number, block in enumerate(found, 1):
+            growing = number == len(found) and not self.closed
+            spaced = block.spaced and bool(self.pieces)
+            draw = partial(self._block, block, insets, self._start, spaced, growing)
+            self.pieces.append(Piece(draw))
         if found:
-            self._draw(found[-1], insets, width, palette, growing=not self.closed)
+            self._settled = len(self.pieces) - 1
             self._spaced = found[-1].spaced
             self._start += insets.raw_length(found[-1].start)
 
-    def _draw(
-        self, block: Block, insets: Insets, width: int, palette: Palette, *, growing: bool
-    ) -> None:
-        if block.spaced and self._lines:
-            self._lines.append(Line([]))
+    def _block(
+        self,
+        block: Block,
+        insets: Insets,
+        start: int,
+        spaced: bool,
+        growing: bool,
+        palette: Palette,
+    ) -> Box:
+        """A block of the text from `start` on, of which are the `insets`."""
         from chat_tui.rendering.markdown import (
             markdown,
         )  # 70 ms that the first frame can do without
 
-        source = insets.text[block.start : block.end]
-        lines = markdown(source, insets, width, palette, growing=growing)
+        box = markdown(insets.text[block.start : block.end], insets, palette, growing=growing)
         if self._parting is not None:
-            start = self._start + insets.raw_length(block.start)
-            end = self._start + insets.raw_length(block.end)
-            lines = self._shaded(lines, start, end, palette)
-        self._lines += lines
+            first, last = (start + insets.raw_length(at) for at in (block.start, block.end))
+            if first <= self._parting[0]:
+                box = Drawn(partial(self._shaded, box, last, palette))
+        return Stack((BLANK, box)) if spaced else box
 
-    def _shaded(self, lines: list[Line], start: int, end: int, palette: Palette) -> list[Line]:
-        """The lines of `text[start:end]`, faint as far as they are shared."""
+    def _shaded(self, box: Box, end: int, palette: Palette, width: int) -> list[Line]:
+        """The lines of a box, faint as far as they are shared; in the text it ends at `end`."""
         assert self._parting is not None
-        parting = self._parting[0]
-        if start > parting:
-            return lines
+        lines = box.lines(width)
         shared = True
         shaded: list[Line] = []
         for line in lines:
@@ -165,4 +185,4 @@ class Flow:
                 shared = shared and style is not palette.parting
                 runs.append((text, style + palette.faint if shared else style))
             shaded.append(Line(runs, line.joint, line.frame, line.lead))
-        return lines if shared and end > parting else shaded
+        return lines if shared and end > self._parting[0] else shaded

@@ -1,6 +1,7 @@
-"""One block of Markdown as lines of styled runs.
+"""One block of Markdown as a box of styled runs.
 
-    lines = markdown(source, insets, width, palette, growing=True)
+    box = markdown(source, insets, palette, growing=True)
+    lines = box.lines(width)
 
 Parsed by markdown-it with what models mean rather than all that CommonMark allows: a newline is a
 newline, HTML and entities are text, a line of dashes is a rule and never makes a heading of the
@@ -13,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
+from functools import cache, partial
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block.table import escapedSplit
@@ -23,16 +24,16 @@ from markdown_it.tree import SyntaxTreeNode
 from rich.style import Style
 
 from chat_tui.rendering.blocks import blocks
+from chat_tui.rendering.boxes import BLANK, Box, Drawn, Framed, Ruled, Stack, Words
 from chat_tui.rendering.code import code_block
 from chat_tui.rendering.insets import Insets
 from chat_tui.rendering.palette import Palette
 from chat_tui.rendering.table import table
-from chat_tui.rendering.wrap import Line, Run, wrap
+from chat_tui.rendering.wrap import Run
 
 log = logging.getLogger(__name__)
 
 _BULLETS = "•◦▪"
-_NARROW = 10  # cells: no room for the frame of a list or a quote
 _INDENT = re.compile(r"(?<=\n) +(?=\S)")
 _LITERAL = re.compile(
     r"\\[()\[\]]"  # TeX's delimiters
@@ -41,24 +42,14 @@ _LITERAL = re.compile(
 )
 
 
-def markdown(
-    source: str, insets: Insets, width: int, palette: Palette, *, growing: bool = False
-) -> list[Line]:
-    """The lines of a block, none wider than `width` cells. `growing`: there will be more of it."""
+def markdown(source: str, insets: Insets, palette: Palette, *, growing: bool = False) -> Box:
+    """A block as it is drawn. `growing`: there will be more of it."""
     try:
-        tree = _parsed(source) if growing else _kept(source)
-        return _Drawing(source, insets, palette, growing).blocks(tree.children, width)
+        tree = SyntaxTreeNode(_parser().parse(source))
+        return _Drawing(source, insets, palette, growing).blocks(tree.children)
     except Exception:
         log.exception("drawn as plain text: %r", source)
-        return wrap(list(insets.expand(source, palette.text, palette)), width)
-
-
-def _parsed(source: str) -> SyntaxTreeNode:
-    return SyntaxTreeNode(_parser().parse(source))
-
-
-_kept = lru_cache(maxsize=2048)(_parsed)
-"""Blocks that are complete are drawn again at every other width, and parsing is half of it."""
+        return Words(list(insets.expand(source, palette.text, palette)))
 
 
 def code_blocks(text: str) -> list[str]:
@@ -103,7 +94,7 @@ def _literal(state: StateInline, silent: bool) -> bool:
 
 
 class _Drawing:
-    """Walks one block's tree. Block methods give lines, inline ones runs."""
+    """Walks one block's tree. Block methods give boxes, inline ones runs."""
 
     def __init__(self, source: str, insets: Insets, palette: Palette, growing: bool) -> None:
         self.lines = source.split("\n")
@@ -114,92 +105,75 @@ class _Drawing:
 
     # Blocks
 
-    def blocks(
-        self, nodes: Sequence[SyntaxTreeNode], width: int, base: Style | None = None
-    ) -> list[Line]:
+    def blocks(self, nodes: Sequence[SyntaxTreeNode], base: Style | None = None) -> Box:
         """Blocks one under the other, with a blank line where the source has one."""
-        drawn: list[Line] = []
+        boxes: list[Box] = []
         for node in nodes:
-            if drawn and self._is_spaced(node):
-                drawn.append(Line([]))
-            drawn += self._block(node, width, base or self.palette.text)
-        return drawn
+            if boxes and self._is_spaced(node):
+                boxes.append(BLANK)
+            boxes.append(self._block(node, base or self.palette.text))
+        return boxes[0] if len(boxes) == 1 else Stack(boxes)
 
     def _is_spaced(self, node: SyntaxTreeNode) -> bool:
         first = node.map[0] if node.map else 0
         return first > 0 and not self.lines[first - 1].strip("> \t")
 
-    def _block(self, node: SyntaxTreeNode, width: int, base: Style) -> list[Line]:
+    def _block(self, node: SyntaxTreeNode, base: Style) -> Box:
         palette = self.palette
         match node.type:
             case "paragraph":
-                return self._text(node, width, base)
+                return self._text(node, base)
             case "heading":
                 level = min(int(node.tag[1:]), len(palette.headings))
-                return self._text(node, width, base + palette.headings[level - 1])
+                return self._text(node, base + palette.headings[level - 1])
             case "bullet_list" | "ordered_list":
-                return self._list(node, width, base)
+                return self._list(node, base)
             case "blockquote":
                 bar: Run = ("▎ ", palette.bar)
-                return self._framed(node.children, width, base + palette.quote, bar, bar, lead="")
+                return Framed(bar, bar, self.blocks(node.children, base + palette.quote), lead="")
             case "fence" | "code_block":
                 language = node.info.strip() if node.type == "fence" else ""
                 return code_block(
-                    node.content, language, self.insets, width, palette, growing=self.growing
+                    node.content, language, self.insets, palette, growing=self.growing
                 )
             case "hr":
-                return [Line([("─" * width, palette.rule)])]
+                return Ruled(palette.rule)
             case "table":
-                return self._table(node, width, base)
+                return self._table(node, base)
             case _:
-                return wrap(list(self.insets.expand(node.content, base, palette)), width)
+                return self._plain(node.content, base)
 
-    def _text(self, node: SyntaxTreeNode, width: int, base: Style) -> list[Line]:
-        return wrap([run for child in node.children for run in self._inline(child, base)], width)
+    def _text(self, node: SyntaxTreeNode, base: Style) -> Words:
+        return Words([run for child in node.children for run in self._inline(child, base)])
 
-    def _list(self, node: SyntaxTreeNode, width: int, base: Style) -> list[Line]:
-        drawn: list[Line] = []
+    def _plain(self, text: str, base: Style) -> Words:
+        return Words(list(self.insets.expand(text, base, self.palette)))
+
+    def _list(self, node: SyntaxTreeNode, base: Style) -> Box:
+        boxes: list[Box] = []
         bullet = _BULLETS[self.depth % len(_BULLETS)]
         self.depth += 1
         for item in node.children:
             marker = f"{item.info}{item.markup} " if item.info else f"{bullet} "
             first: Run = (marker, self.palette.bullet)
-            if drawn and self._is_spaced(item):
-                drawn.append(Line([]))
             rest: Run = (" " * len(marker), self.palette.bullet)
-            drawn += self._framed(item.children, width, base, first, rest) or [Line([first])]
+            if boxes and self._is_spaced(item):
+                boxes.append(BLANK)
+            boxes.append(Framed(first, rest, self.blocks(item.children, base)))
         self.depth -= 1
-        return drawn
+        return boxes[0] if len(boxes) == 1 else Stack(boxes)
 
-    def _framed(
-        self,
-        nodes: Sequence[SyntaxTreeNode],
-        width: int,
-        base: Style,
-        first: Run,
-        rest: Run,
-        lead: str | None = None,
-    ) -> list[Line]:
-        inner = width - len(first[0])
-        if inner < _NARROW:
-            return [Line([first]), *self.blocks(nodes, width, base)]
-        lines = self.blocks(nodes, inner, base)
-        return [line.framed(rest if i else first, lead) for i, line in enumerate(lines)]
-
-    def _table(self, node: SyntaxTreeNode, width: int, base: Style) -> list[Line]:
+    def _table(self, node: SyntaxTreeNode, base: Style) -> Box:
         head, *rows = (row for part in node.children for row in part.children)
         source = self.lines[slice(*node.map)] if node.map else []
         if any(len(escapedSplit(line.strip().strip("|"))) > len(head.children) for line in source):
             # Markdown drops the cells that have no column.
-            return wrap(list(self.insets.expand("\n".join(source), base, self.palette)), width)
+            return self._plain("\n".join(source), base)
         aligned = [str(cell.attrs.get("style", "left")) for cell in head.children]
-        return table(
-            [self._cell(cell, base + self.palette.table_head) for cell in head.children],
-            [[self._cell(cell, base) for cell in row.children] for row in rows],
-            [align.removeprefix("text-align:") for align in aligned],
-            width,
-            self.palette,
-        )
+        cells = [self._cell(cell, base + self.palette.table_head) for cell in head.children]
+        below = [[self._cell(cell, base) for cell in row.children] for row in rows]
+        aligned = [align.removeprefix("text-align:") for align in aligned]
+        return Drawn(partial(table, cells, below, aligned, self.palette))
 
     def _cell(self, node: SyntaxTreeNode, base: Style) -> list[Run]:
         return [run for child in node.children for run in self._inline(child, base)]

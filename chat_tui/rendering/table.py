@@ -21,8 +21,8 @@ def table(
     head: Sequence[Cell],
     rows: Sequence[Sequence[Cell]],
     aligned: Sequence[str],
-    width: int,
     palette: Palette,
+    width: int,
 ) -> list[Line]:
     """The lines of a table. `aligned` is "left", "right" or "center" for each column."""
     wanted = [

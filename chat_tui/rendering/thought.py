@@ -18,8 +18,6 @@ def thought_lines(
     thought: Thought, width: int, palette: Palette, *, unfolded: bool, closed: bool
 ) -> list[Line]:
     """Args: closed: nothing more will come."""
-    if thought.after is not None and not thought.words:
-        return []
     label = f"{'▾' if unfolded else '▸'} {thought.label(closed=closed)}"
     if unfolded:
         inside = wrap([(sanitise(thought.text.strip()), palette.muted)], width - 2)

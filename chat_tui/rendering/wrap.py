@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 from rich.cells import cell_len, split_graphemes
 from rich.segment import Segment
 from rich.style import Style
-from textual.strip import Strip
 
 Run = tuple[str, Style]
 Slice = tuple[int, int]
 
 NO_BREAK = {ord(" "): "\xa0"}
-_DONE = {0xA0: " "}  # a no-break space has done its work and is drawn as a space
 
 _FLAG_LETTERS = frozenset(map(chr, range(0x1F1E6, 0x1F200)))
 _OPENING = "（「『【《〈〔｛［"
@@ -54,7 +52,6 @@ class Line:
     joint: str = "\n"
     frame: int = 0
     lead: str = ""
-    _strip: Strip | None = field(default=None, init=False, repr=False, compare=False)
 
     def framed(self, frame: Run, lead: str | None = None) -> Line:
         """The line behind a frame, which is copied as it is or as `lead`."""
@@ -68,27 +65,35 @@ class Line:
 
     @property
     def text(self) -> str:
-        return "".join(text for text, _ in self.runs).translate(_DONE)
+        return _done("".join(text for text, _ in self.runs))
 
-    @property
-    def strip(self) -> Strip:
-        """The line as it is drawn: made when it is first seen, for strips are heavy."""
-        if self._strip is None:
-            self._strip = Strip(
-                [Segment(text.translate(_DONE), style) for text, style in self.runs]
-            )
-        return self._strip
+    def segments(self, base: Style) -> list[Segment]:
+        """The line as it is drawn on a ground of this style."""
+        return [Segment(_done(text), base + style) for text, style in self.runs]
+
+
+def _done(text: str) -> str:
+    """A no-break space has done its work and is drawn as a space."""
+    return text.replace("\xa0", " ")
 
 
 def wrap(runs: Sequence[Run], width: int) -> list[Line]:
     """Break runs (which may hold newlines) into lines of at most `width` cells."""
-    text = "".join(part for part, _ in runs)
-    slices: list[Slice] = []
+    text = "".join([part for part, _ in runs])
+    return cut(runs, text, slices(text, width))
+
+
+def slices(text: str, width: int) -> list[Slice]:
+    """Where `wrap` breaks a text."""
+    width = max(width, 2)
+    if "\n" not in text:
+        return breaks(text, width)
+    found: list[Slice] = []
     offset = 0
     for line in text.split("\n"):
-        slices.extend((offset + a, offset + b) for a, b in breaks(line, max(width, 2)))
+        found += [(offset + a, offset + b) for a, b in breaks(line, width)]
         offset += len(line) + 1
-    return cut(runs, text, slices)
+    return found
 
 
 def breaks(line: str, width: int) -> list[Slice]:
@@ -120,7 +125,7 @@ def breaks(line: str, width: int) -> list[Slice]:
             if "\xa0" in text:
                 pieces = breaks(text.replace("\xa0", " "), width)
             else:
-                pieces = list(hard_breaks(text, width))
+                pieces = hard_breaks(text, width)
             slices.extend((unit.start() + a, unit.start() + b) for a, b in pieces[:-1])
             start, end = (unit.start() + at for at in pieces[-1])
             used = cell_len(line[start : unit.end()])
@@ -144,15 +149,19 @@ def _ascii_breaks(line: str, width: int) -> list[Slice]:
     return [*slices, (start, stop)]
 
 
-def hard_breaks(text: str, width: int) -> Iterator[Slice]:
+def hard_breaks(text: str, width: int) -> list[Slice]:
     """Slices of `text` at most `width` cells wide, cut between graphemes."""
+    if text.isascii():
+        length = len(text)
+        return [(at, min(at + width, length)) for at in range(0, max(length, 1), width)]
+    found: list[Slice] = []
     start = used = 0
     for first, _, size in graphemes(text):
         if used + size > width and first > start:
-            yield start, first
+            found.append((start, first))
             start, used = first, 0
         used += size
-    yield start, len(text)
+    return [*found, (start, len(text))]
 
 
 def graphemes(text: str) -> Iterator[tuple[int, int, int]]:
@@ -176,6 +185,8 @@ def graphemes(text: str) -> Iterator[tuple[int, int, int]]:
 
 def cut(runs: Sequence[Run], text: str, slices: Sequence[Slice]) -> list[Line]:
     """The runs under each slice of their joined text; slices are in order and do not overlap."""
+    if len(slices) == 1 and slices[0] == (0, len(text)):
+        return [Line([run for run in runs if run[0]])]
     lines: list[Line] = []
     index = position = 0  # the first run that reaches into a slice, and where it begins
     for number, (start, end) in enumerate(slices, 1):

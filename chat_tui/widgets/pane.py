@@ -12,7 +12,7 @@ depends on the panes that are visible, not on the tokens.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from rich.style import Style
@@ -23,7 +23,8 @@ from textual.style import Style as VisualStyle
 from chat_tui.answer import Answer, Beginning
 from chat_tui.labels import fitted
 from chat_tui.rendering import Flow, Palette, sanitise
-from chat_tui.rendering.wrap import Line, wrap
+from chat_tui.rendering.boxes import BLANK, Box, Stack, Words
+from chat_tui.rendering.laid_out import LaidOut
 from chat_tui.scores import Surprise
 from chat_tui.widgets.lines_view import LinesView
 from engine.messages import FinishReason, ToolCall
@@ -92,6 +93,8 @@ class Pane(LinesView):
         self.note = ""
         self.answer: Answer | None = None
         self._dirty = True
+        self._laid_out = LaidOut(0)
+        self._palette: Palette | None = None  # that it was drawn in; none where all is another now
         self._patience = 0  # paints that a long open block sits out
         self._first_token = self._last_token = 0.0
         self._stats_due = 0.0
@@ -120,13 +123,14 @@ class Pane(LinesView):
         self._follow(answer)
         self.flow = Flow(beginning.text, beginning.calls, beginning.forced, unfolded=self.unfolded)
         self.tokens = self.given = len(beginning.tokens)
-        self._dirty = True
+        self._dirty, self._palette = True, None
 
     def show(self, answer: Answer) -> None:
         """Show an answer that has ended."""
         self._follow(answer)
         self.flow = Flow(answer.text, answer.calls, answer.forced, unfolded=self.unfolded)
         self.tokens, self.given = len(answer.tokens), answer.given
+        self._palette = None
         self.finish(answer.reason)
 
     @property
@@ -226,8 +230,8 @@ class Pane(LinesView):
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda _: self.repaint())
 
-    def on_resize(self) -> None:
-        self.repaint()
+    def on_show(self) -> None:
+        self.fit()
 
     def on_enter(self) -> None:
         self.point()
@@ -243,10 +247,21 @@ class Pane(LinesView):
 
     def repaint(self) -> None:
         """Draw everything anew: another width, another theme."""
-        self._dirty = True
+        self._dirty, self._palette = True, None
         self._patience = 0
         self._heading = ()
         self.paint()
+
+    def fit(self) -> None:
+        self._heading = ()
+        self._dirty = True
+        self._patience = 0
+        self.paint()
+
+    @property
+    def fits(self) -> bool:
+        """Its lines are those of the width that it has."""
+        return self._laid_out.width == self.columns
 
     def paint(self) -> None:
         """Draw what came since the last time."""
@@ -257,13 +272,25 @@ class Pane(LinesView):
             self._paint_heading(scrolled=False)
             return
         self._dirty = False
-        palette = Palette.of(self.app)
-        lines = self.flow.lines(self.columns, palette)
+        palette, first, top = Palette.of(self.app), self.flow.update(), None
+        if first is None or palette is not self._palette or not self.fits:
+            place = self._laid_out.place(self.scroll_offset.y)
+            self._laid_out, self._palette = LaidOut(self.columns), palette
+            changed = self._laid_out.replace(0, self._boxes(0, palette))
+            top = None if self.following else self._laid_out.find(place)
+        else:
+            changed = self._laid_out.replace(first, self._boxes(first, palette))
+        scrolled = self.show_lines(self._laid_out, changed, top=top)
         self._patience = 0 if self.finished else self.flow.open_length // _DRAWN_EACH_TIME
+        self._paint_heading(scrolled=scrolled)
+
+    def _boxes(self, first: int, palette: Palette) -> Iterator[Box]:
+        """The pieces of the answer from `first` on, and the note below."""
+        for piece in self.flow.pieces[first:]:
+            yield piece.box(palette)
         if self.note:
-            note = wrap([(sanitise(self.note), palette.muted)], self.columns)
-            lines = [*lines, *([Line([])] if lines else []), *note]
-        self._paint_heading(scrolled=self.show_lines(lines, self.flow.changed_from))
+            note = Words([(sanitise(self.note), palette.muted)])
+            yield Stack((BLANK, note)) if self.flow.pieces else note
 
     def _paint_heading(self, *, scrolled: bool) -> None:
         """Number, label, state, perplexity and entropy above; tokens and their rate below.

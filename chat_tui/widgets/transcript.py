@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 from textual.binding import BindingType
@@ -66,10 +67,9 @@ def draw(entry: Entry, width: int, palette: Palette, *, whole: bool = False) -> 
     match entry:
         case User(text):
             return said(text, width, palette, whole=whole)
-        case Answer(text, calls, forced, label):
+        case Answer(label=label):
             above = wrap([(sanitise(label), palette.faint)], width) if label else []
-            flow = Flow(text, calls, forced, closed=True, unfolded=whole)
-            return above + flow.lines(width, palette)
+            return above + _flow(entry, whole).lines(width, palette)
         case Notice(text, kind):
             glyph, style = {
                 "info": ("·", palette.muted),
@@ -79,6 +79,12 @@ def draw(entry: Entry, width: int, palette: Palette, *, whole: bool = False) -> 
             lines = wrap([(sanitise(text), style)], width - 2)
             heads = (f"{glyph} ", *["  "] * (len(lines) - 1))
             return [line.framed((head, style)) for line, head in zip(lines, heads, strict=True)]
+
+
+@lru_cache(maxsize=64)
+def _flow(answer: Answer, whole: bool) -> Flow:
+    """Kept, for it is drawn again at every other width, and parsing is most of that."""
+    return Flow(answer.text, answer.calls, answer.forced, closed=True, unfolded=whole)
 
 
 class Transcript(LinesView):
@@ -160,7 +166,7 @@ class Transcript(LinesView):
         self._more = self.set_interval(_PAUSE, self._draw_more, pause=True)
         self.app.theme_changed_signal.subscribe(self, lambda _: self._draw_anew())
 
-    def on_resize(self) -> None:
+    def fit(self) -> None:
         if self.columns != self._width:
             self._draw_anew()
         else:
@@ -206,7 +212,7 @@ class Transcript(LinesView):
         while time.monotonic() < until and self._first > 0:
             above += self._draw_above()
         if len(self._drawn) != before:
-            self.show_lines(self._drawn, 0 if above else before, above)
+            self.show_lines(self._drawn, above + before, above)
         elif self._more is not None:
             self._more.pause()
 

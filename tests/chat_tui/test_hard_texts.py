@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 from textual.app import App
+from textual.strip import Strip
 
 from chat_tui.rendering import Flow, Palette, sanitise
 from chat_tui.rendering.said import said
@@ -36,7 +37,7 @@ each_text = pytest.mark.parametrize("text", HARD_TEXTS.values(), ids=HARD_TEXTS.
 
 def check(lines: list[Line], width: int) -> None:
     for line in lines:
-        drawn = line.strip
+        drawn = Strip(line.segments(PALETTE.text))
         assert drawn.cell_length == sum(cell_len(segment.text) for segment in drawn) <= width
         assert not CONTROL.search(drawn.text)
 

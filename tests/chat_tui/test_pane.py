@@ -211,6 +211,55 @@ async def test_a_narrower_pane_wraps_anew_and_still_follows() -> None:
         assert all(line.width <= pane.columns for line in pane.lines)
 
 
+async def test_another_width_makes_the_lines_that_are_in_view() -> None:
+    made = []
+    for paragraphs in (20, 400):
+        app = Host()
+        async with app.run_test(size=SIZE) as pilot:
+            pane = app.pane
+            pane.feed("\n\n".join(f"This is the **{n}th** of them." for n in range(paragraphs)))
+            pane.finish("stop")
+            pane.paint()
+            await pilot.resize_terminal(24, 8)
+            assert shown(pane)[-1] == "them."
+            made.append(len(pane._laid_out._made))
+    assert made[0] == made[1] <= 3
+
+
+async def test_another_width_keeps_what_is_read_in_view() -> None:
+    app = Host()
+    async with app.run_test(size=SIZE) as pilot:
+        pane = app.pane
+        pane.feed("\n\n".join(f"{n} " + "and so on " * 12 for n in range(50)))
+        pane.paint()
+        first = next(y for y, line in enumerate(pane.lines) if line.text.startswith("20 "))
+        pane.scroll_to_line(first)
+        for size in ((24, 8), (80, 20), SIZE):
+            await pilot.resize_terminal(*size)
+            assert any(line.startswith("20 ") for line in shown(pane)[:2]), size
+            pane.feed("\n\nmore")
+            pane.paint()
+            assert not pane.following
+        assert pane.scroll_offset.y in (first - 1, first)
+
+
+async def test_a_row_that_looks_the_same_is_not_drawn_again() -> None:
+    app = Host()
+    async with app.run_test(size=SIZE) as pilot:
+        pane = app.pane
+        pane.feed("a line that is full enough to wrap somewhere, and")
+        pane.paint()
+        await pilot.pause()
+        before = pane.render_lines(pane.outer_size.region)
+        pane.feed(" then some")
+        pane.paint()
+        await pilot.pause()
+        after = pane.render_lines(pane.outer_size.region)
+        assert [old is new for old, new in zip(before, after, strict=True)][:4] == [
+            *(True, True, False, True)
+        ]
+
+
 async def test_a_call_is_drawn_as_a_chip() -> None:
     app = Host()
     async with app.run_test(size=SIZE):

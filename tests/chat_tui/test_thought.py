@@ -74,11 +74,10 @@ def test_how_it_arrives_makes_no_difference(start: str, unfolded: bool) -> None:
 
 
 def test_only_what_changed_is_drawn_anew() -> None:
-    flow = Flow(THOUGHT + "Hello!\n\nHow are")
-    flow.lines(40, PALETTE)
-    flow.append(" you")
-    flow.lines(40, PALETTE)
-    assert flow.changed_from == 4
+    flow = Flow(THOUGHT + "Hello!\n\nHow are things")
+    flow.update()
+    flow.append(" going")
+    assert flow.update() == 2
 
 
 def test_a_thought_is_no_terminal_control() -> None:

@@ -6,8 +6,9 @@ import time
 
 import pytest
 from textual.app import App, ComposeResult
+from textual.geometry import Offset
 from textual.pilot import Pilot
-from textual.selection import SELECT_ALL
+from textual.selection import SELECT_ALL, Selection
 
 from chat_tui.frames import framed
 from chat_tui.widgets.transcript import Answer, Entry, Notice, Transcript, User
@@ -154,8 +155,13 @@ async def test_nothing_in_view_moves_while_the_rest_is_drawn() -> None:
         transcript.replace(conversation(300))
         transcript.scroll_to_line(3)
         seen = [top(transcript), bottom(transcript)]
+        selection = Selection(Offset(2, 3), Offset(9, 4))
+        app.screen.selections = {transcript: selection}
+        selected = transcript.get_selection(selection)
         await all_drawn(transcript, pilot)
         assert [top(transcript), bottom(transcript)] == seen
+        selection = app.screen.selections[transcript]
+        assert transcript.get_selection(selection) == selected
         assert transcript.scroll_offset.y > 300
 
 
