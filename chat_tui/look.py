@@ -18,6 +18,7 @@ from textual.color import Color
 from textual.constants import COLOR_SYSTEM
 from textual.events import DescendantFocus
 from textual.filter import LineFilter, NoColor
+from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES, Theme
 from textual.widgets import Input
 
@@ -25,6 +26,7 @@ from chat_tui.ascii import in_ascii
 from chat_tui.config import ConfigError, nearest
 from chat_tui.keys import Keys
 from chat_tui.memory import Memory
+from chat_tui.screens.once import PaintedOnce
 from chat_tui.theme import DARK, TERMINAL
 
 
@@ -112,6 +114,9 @@ class LookedApp(App[None]):
             return TERMINAL.name
         kept = self.memory.get("theme")
         return kept if isinstance(kept, str) and kept in self.available_themes else DARK.name
+
+    def get_default_screen(self) -> Screen[None]:
+        return PaintedOnce(id="_default")
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """What all that is drawn goes through at last."""
