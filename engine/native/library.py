@@ -1,4 +1,4 @@
-"""`step.c` compiled for this machine and loaded, once per process.
+"""The C files of this folder, compiled for this machine and loaded, once per process.
 
     native = load()
     if native is None:
@@ -26,7 +26,7 @@ from pathlib import Path
 from engine.errors import EngineError
 from engine.paths import cache_dir, private_folder
 
-SOURCE = Path(__file__).with_name("step.c")
+FOLDER = Path(__file__).parent
 
 # -O3 compiles ten times as long for the same speed. Contracting a * b + c to one instruction is
 # what the arithmetic is made for; the other two let comparisons and roots be vectors.
@@ -40,7 +40,7 @@ _TARGETS: tuple[tuple[str, ...], ...] = (("-march=native",), ("-mcpu=native",), 
 
 COMPILERS = ("cc", "gcc", "clang")
 TIMEOUT = 120
-"""Seconds; a compilation takes 4."""
+"""Seconds; a compilation takes 3."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ def build(folder: Path, flags: tuple[str, ...] | None = None) -> Path:
     if platform.system() not in ("Linux", "Darwin"):
         raise _NoNativeError(f"not written for {platform.system()}")
     compiler = _compiler()
-    source = SOURCE.read_bytes()
-    what = (source, compiler, _processor(), *_FLAGS, *(flags or ()))
+    sources = [file.read_bytes() for file in sorted(FOLDER.glob("*.[ch]"))]
+    what = (sources, compiler, _processor(), *_FLAGS, *(flags or ()))
     digest = hashlib.sha256(repr(what).encode()).hexdigest()[:16]
-    place = folder / f"step-{digest}.so"
+    place = folder / f"{digest}.so"
     if not place.exists():
         _compile(compiler, place, _TARGETS if flags is None else (flags,))
     return place
@@ -146,7 +146,8 @@ def _compile(compiler: str, place: Path, targets: tuple[tuple[str, ...], ...]) -
     part = Path(name)
     try:
         for target in targets:
-            command = [compiler, *_FLAGS, *target, str(SOURCE), "-o", str(part), "-lm"]
+            files = map(str, sorted(FOLDER.glob("*.c")))
+            command = [compiler, *_FLAGS, *target, *files, "-o", str(part), "-lm"]
             done = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT
             )

@@ -230,7 +230,7 @@ def test_logits_are_read_as_pytorch_reads_them(native, vocab):
     expected = scoring.measure(logits.double(), torch.tensor(ids), 2, scale, Kept(vocab, counts))
     found = torch.tensor(measure(native, logits, ids, 2, temperatures, kept), dtype=torch.float64)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    logits[2, :9].fill_(-torch.inf)  # PyTorch's entropy is not a number then
+    logits[2, : 9 if vocab > 9 else 0].fill_(-torch.inf)  # PyTorch's entropy is not a number then
     again = torch.tensor(measure(native, logits, ids, 2, temperatures, kept), dtype=torch.float64)
     torch.testing.assert_close(again[:, :4], found[:, :4], atol=1e-5, rtol=1e-5)
 
