@@ -120,9 +120,7 @@ class Asking(ChatState):
         if turn is None or not turn.rows:
             return self._tell("There is no answer to pick yet.", "info")
         if not 0 <= row < len(turn.rows):
-            count = len(turn.rows)
-            there = "is 1 answer" if count == 1 else f"are {count} answers"
-            return self._tell(f"There {there}, no {row + 1}.", "warning")
+            return self._tell(turn.lacks(row), "warning")
         if turn.picked == row:
             return None
         if not turn.can_pick(row):

@@ -248,7 +248,7 @@ class Rating:
         turn = self.turn
         if turn is not None and self._can_judge():
             if column >= len(turn.rows):
-                return self._tell(f"There are {turn.samples} answers, no {column + 1}.", "warning")
+                return self._tell(turn.lacks(column), "warning")
             row = self.order[column]
             if not turn.can_pick(row):
                 return self._tell("There is nothing in this answer to be picked.", "info")

@@ -247,6 +247,11 @@ class RunningTurn:
         """The part that a row is of; None for an earlier answer."""
         return next((part for part in self.parts if row in part.places), None)
 
+    def lacks(self, row: int) -> str:
+        """That there is no such row, in a line."""
+        there = "is 1 answer" if len(self.rows) == 1 else f"are {len(self.rows)} answers"
+        return f"There {there}, no {row + 1}."
+
     def can_pick(self, row: int) -> bool:
         """Whether the conversation can go on with a row: it has begun, and did not come to
         nothing."""
