@@ -9,9 +9,9 @@ from chat_tui.rendering.boxes import BLANK, Box, Stack, Words
 from chat_tui.rendering.flow import Flow
 from chat_tui.rendering.laid_out import LaidOut
 from chat_tui.rendering.wrap import Line
+from tests.chat_tui.drawn import PALETTE
 from tests.chat_tui.hard_texts import HARD_TEXTS
 from tests.chat_tui.test_hard_texts import CONTEXTS
-from tests.chat_tui.test_rendering import PALETTE
 
 
 def words(text: str) -> Words:

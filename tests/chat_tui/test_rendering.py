@@ -1,4 +1,4 @@
-"""Model text becomes lines of cells: harmless, right in width, the same however it arrived."""
+"""Model text becomes lines of cells: right in width, the same however it arrived."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import pytest
 from rich.cells import cell_len
 from textual.app import App
 
-from chat_tui.rendering import Flow, Palette, sanitise
+from chat_tui.rendering import Flow, Palette
 from chat_tui.rendering.blocks import blocks
 from chat_tui.rendering.table import fit
-from chat_tui.rendering.wrap import Line, _ascii_breaks, breaks, wrap
+from chat_tui.rendering.wrap import Line
 from engine.messages import ToolCall
-
-PALETTE = Palette.of(App())
+from tests.chat_tui.drawn import PALETTE, drawn
 
 MARKDOWN = """# Title
 A **bold** word, an *italic* one, `code` and [a link](https://example.com/x).
@@ -45,111 +44,9 @@ The end: 3*4*5, 2**8 and \\(x\\).
 """
 
 
-def drawn(text: str, width: int = 40, **more: object) -> list[str]:
-    flow = Flow(text, closed=True, **more)  # type: ignore[arg-type]
-    return [line.text for line in flow.lines(width, PALETTE)]
-
-
 def styles_of(lines: Iterable[Line], part: str) -> list[object]:
     """The styles of the runs that hold `part`."""
     return [style for line in lines for text, style in line.runs if part in text]
-
-
-class TestSanitise:
-    @pytest.mark.parametrize(
-        ("text", "shown"),
-        [
-            ("\x1b[31mred\x1b[0m", "␛[31mred␛[0m"),
-            ("\x1b]0;title\x07", "␛]0;title␇"),
-            ("\x9b2J", "⟨009B⟩2J"),
-            ("a\x00b\x7fc", "a␀b␡c"),
-            ("abc\u202edcba\u202c", "abc⟨202E⟩dcba⟨202C⟩"),
-            ("\u2066x\u2069", "⟨2066⟩x⟨2069⟩"),
-            ("in\u200bvisible\ufeff", "in⟨200B⟩visible⟨FEFF⟩"),
-            ("half \ud83d", "half \ufffd"),
-            ("hidden \U000e0041", "hidden ⟨E0041⟩"),
-            ("one\r\ntwo\rthree", "one\ntwo␍three"),
-            ("a\tb", "a   b"),
-        ],
-    )
-    def test_makes_control_visible(self, text: str, shown: str) -> None:
-        assert sanitise(text) == shown
-
-    @pytest.mark.parametrize(
-        "text",
-        ["[red]x[/] [/]", "naïve – “quotes”", "漢字かな", "👨‍👩‍👧 ❤️ 👍🏽 🇩🇪", "हिन्दी", "e\u0301"],
-    )
-    def test_leaves_text_alone(self, text: str) -> None:
-        assert sanitise(text) == text
-
-    def test_a_joiner_cannot_hide_a_letter_from_the_measure(self) -> None:
-        assert cell_len(sanitise("a\u200db\u200dc")) == 3
-
-    def test_a_tower_of_marks_is_cut(self) -> None:
-        assert len(sanitise("a" + "\u0301" * 100)) == 5
-
-    def test_twice_is_once(self) -> None:
-        once = sanitise("\x1b[2J \u202e \t x\r\n")
-        assert sanitise(once) == once
-
-
-class TestWrapping:
-    def lines(self, text: str, width: int) -> list[str]:
-        return [line.text for line in wrap([(text, PALETTE.text)], width)]
-
-    def test_breaks_at_spaces(self) -> None:
-        assert self.lines("the quick brown fox", 10) == ["the quick", "brown fox"]
-
-    def test_breaks_cjk_between_characters_but_not_before_punctuation(self) -> None:
-        assert self.lines("これは、長い。", 6) == ["これ", "は、長", "い。"]
-
-    def test_breaks_a_long_word_and_loses_nothing(self) -> None:
-        url = "https://example.com/a/very/long/path"
-        assert self.lines(f"see {url} now", 12) == [
-            "see",
-            "https://exam",
-            "ple.com/a/ve",
-            "ry/long/path",
-            "now",
-        ]
-
-    def test_ascii_is_broken_where_any_text_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        rng = random.Random(7)
-        lines = [
-            "".join(rng.choice(("a", "bb", "-word,", "it's", " ", " ", "  ")) for _ in range(count))
-            for count in range(1, 60)
-            for _ in range(8)
-        ]
-        fast = [breaks(line, width) for line in lines for width in (2, 5, 9, 24)]
-        assert any(_ascii_breaks(line, 9) for line in lines if line[0] != " ")
-        monkeypatch.setattr("chat_tui.rendering.wrap._ascii_breaks", lambda line, width: [])
-        assert fast == [breaks(line, width) for line in lines for width in (2, 5, 9, 24)]
-
-    def test_never_breaks_a_grapheme(self) -> None:
-        assert self.lines("👨‍👩‍👧" * 3, 4) == ["👨‍👩‍👧" * 2, "👨‍👩‍👧"]
-
-    def test_keeps_an_indent(self) -> None:
-        assert self.lines("    indented text here", 16) == ["    indented", "text here"]
-
-    def test_knows_what_it_broke(self) -> None:
-        lines = wrap([("one two\nthreefour 漢字", PALETTE.text)], 5)
-        assert [(line.text, line.joint) for line in lines] == [
-            ("one", " "),
-            ("two", "\n"),
-            ("three", ""),
-            ("four", " "),
-            ("漢字", "\n"),
-        ]
-
-    def test_any_text_at_any_width(self) -> None:
-        pieces = ["a", "word", " ", "  ", "漢", "。", "「", "👨‍👩‍👧", "❤️", "e\u0301", "\xa0", "\n"]
-        rng = random.Random(1)
-        for _ in range(2000):
-            text = "".join(rng.choices(pieces, k=rng.randint(0, 40)))
-            width = rng.randint(2, 20)
-            lines = self.lines(text, width)
-            assert all(cell_len(line) <= width for line in lines), (text, width)
-            assert "".join("".join(lines).split()) == "".join(text.split()), (text, width)
 
 
 class TestMarkdown:

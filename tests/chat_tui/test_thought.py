@@ -8,8 +8,8 @@ from rich.cells import cell_len
 from chat_tui.rendering import Flow
 from chat_tui.rendering.wrap import Line
 from chat_tui.settings import Settings
+from tests.chat_tui.drawn import PALETTE
 from tests.chat_tui.running import running
-from tests.chat_tui.test_rendering import PALETTE
 
 THOUGHT = "<think>\nThey greet me.\n\nSo I greet back.\n</think>\n\n"
 
