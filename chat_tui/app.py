@@ -16,7 +16,6 @@ from rich.console import RenderableType
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical
 from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
@@ -105,16 +104,15 @@ class ChatApp(PacedApp):
 
     def compose(self) -> ComposeResult:
         completions = Completions(id="completions")
-        with Vertical():
-            yield Welcome(id="welcome")
-            yield Transcript(id="transcript")
-            yield CompareGrid(id="grid")
-            yield Progress(id="progress")
-            yield Waiting(id="waiting")
-            yield Answer(id="answer")
-            yield completions
-            yield Prompt(completions, self.composing.past, self.obeying.complete, id="prompt")
-            yield StatusLine(id="status")
+        yield Welcome(id="welcome")
+        yield Transcript(id="transcript")
+        yield CompareGrid(id="grid")
+        yield Progress(id="progress")
+        yield Waiting(id="waiting")
+        yield Answer(id="answer")
+        yield completions
+        yield Prompt(completions, self.composing.past, self.obeying.complete, id="prompt")
+        yield StatusLine(id="status")
 
     def on_ready(self) -> None:
         if self.welcome.first and self.main.has_class("-empty"):
