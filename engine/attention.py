@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.flash import AttentionBackend
+from engine.native import prompt
 
 Window = tuple[int, int]
 UNLIMITED: Window = (-1, -1)
@@ -159,6 +160,10 @@ def attend(
         )
         return out[:, :, :group].reshape(batch, 1, heads, dim)
     right_most = 0 if causal and right < 0 else right
+    if right_most == 0 and (native := prompt.attends(q, k, v)):
+        return prompt.attend(
+            native, q, k, v, left, dim**-0.5 if softmax_scale is None else softmax_scale
+        )
     if q.device.type == "cpu" and q.dtype == torch.bfloat16 and right_most == 0:
         return _attend_in_blocks(q, k, v, left, softmax_scale)
     from_the_start = length - first == time and (left < 0 or left >= time - 1) and right_most == 0
@@ -184,8 +189,9 @@ def _attend_in_blocks(
     """Causal attention of the last T of L positions by plain matrix products, a block of queries
     after the other, each with the keys that it can see and no more.
 
-    In bfloat16 this takes half the time of PyTorch's fused CPU kernel, which computes whole blocks
-    of keys beyond the diagonal and does not use the bfloat16 instructions of AVX-512.
+    What `engine/native/prompt.c` is for, where that cannot run. In bfloat16 it takes half the time
+    of PyTorch's fused CPU kernel, which computes whole blocks of keys beyond the diagonal and does
+    not use the bfloat16 instructions of AVX-512.
     """
     batch, time, heads, dim = q.shape
     length, kv_heads = k.shape[1:3]

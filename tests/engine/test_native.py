@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from engine import scoring
+from engine.attention import attend
 from engine.kv_cache import KVCache, SharedPrefixCache, Spans
 from engine.models.base import Shape
 from engine.models.nanochat import VARIANTS, NanochatModel
-from engine.native import library
+from engine.native import library, prompt
 from engine.native.library import Native
 from engine.native.logits import measure, topk
 from engine.native.packing import pack_4bit, pack_8bit
@@ -152,6 +153,34 @@ def test_attention_is_that_of_the_caches(native, dtype, window, prompt, tail):
         (span,) = [spans.own for spans in (cache.spans(),) if isinstance(spans, Spans)]
         assert torch.equal(span.k[1, :, span.length], new_k[:, 0])
         assert torch.equal(span.v[1, :, span.length], new_v[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("batch", "time", "length", "heads", "kv_heads", "dim", "left"),
+    [
+        (1, 512, 700, 9, 3, 64, -1),
+        (1, 77, 77, 9, 3, 64, -1),
+        (2, 50, 130, 4, 4, 96, -1),
+        (1, 200, 300, 8, 1, 128, 37),
+        (1, 2, 65, 2, 2, 32, -1),
+        (1, 33, 64, 100, 2, 32, 5),  # more heads in a group than are computed at once
+        (1, 100, 100, 6, 2, 256, 0),
+        (1, 130, 400, 2, 1, 64, 64),
+    ],
+)
+def test_prompts_attend_as_in_float32(batch, time, length, heads, kv_heads, dim, left):
+    q = noise(batch, time, heads, dim).bfloat16()
+    k, v = noise(2, batch, length, kv_heads, dim, seed=1).bfloat16()
+    native = prompt.attends(q, k, v)
+    if native is None:
+        pytest.skip("this machine has no bfloat16 products, or better ones")
+    head_major = k.transpose(1, 2).contiguous().transpose(1, 2)  # as a cache has them
+    found = prompt.attend(
+        native, q, head_major, v.transpose(1, 2).contiguous().transpose(1, 2), left, 0.2
+    )
+    window = (left, 0)
+    expected = attend(q.float(), k.float(), v.float(), length, True, window, 0.2)
+    torch.testing.assert_close(found.float(), expected, atol=0.02, rtol=0.01)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
