@@ -3,7 +3,8 @@
     pieces = select(device, dtype)          # once, when a model is built
     x, normed = pieces.add_norm(x, attended, weight, eps)
 
-On a CPU these are a few of PyTorch's operations each. On a GPU a decode step consists of hundreds
+On a CPU these are a few of PyTorch's operations each, or one pass over memory where there is a
+native library. On a GPU a decode step consists of hundreds
 of kernels that each have next to nothing to do; there every piece is one kernel of
 `engine/models/triton_kernels.py`, where Triton (which comes with PyTorch's CUDA builds) compiles it
 and it computes a small case as PyTorch does.
@@ -13,12 +14,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from engine.native import library
+from engine.native.library import Native
+from engine.native.pieces import NativePieces
 
 
 class AddNorm(Protocol):
@@ -109,19 +114,34 @@ places."""
 @functools.cache
 def select(device: torch.device, dtype: torch.dtype) -> Pieces:
     """The fastest way for tensors of `dtype` on `device`."""
+    if device.type == "cpu" and dtype == torch.bfloat16 and (native := library.load()):
+        return compiled(native)
     if device.type != "cuda" or dtype.itemsize > 4:
         return PLAIN
     return fused(device, dtype)
+
+
+def compiled(native: Native) -> Pieces:
+    """Those of `engine/native/pieces.c`, for the widths that it takes."""
+    own = NativePieces(native)
+
+    def add_norm(
+        x: Tensor, delta: Tensor, weight: Tensor | None, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        way = own.add_norm if own.fits(x.size(-1)) else _add_norm
+        return way(x, delta, weight, eps)
+
+    def gated(gate_up: Tensor, activation: str) -> Tensor:
+        return (own.gated if own.fits(gate_up.size(-1) // 2) else _gated)(gate_up, activation)
+
+    return replace(PLAIN, name="native", add_norm=add_norm, gated=gated)
 
 
 def fused(device: torch.device, dtype: torch.dtype) -> Pieces:
     """Triton's, or PyTorch's with the reason."""
 
     def plain(reason: str) -> Pieces:
-        p = PLAIN
-        return Pieces(
-            p.name, p.add_norm, p.rotate_halves, p.rotate_pairs, p.gated, p.squared_relu, reason
-        )
+        return replace(PLAIN, note=reason)
 
     try:
         from engine.models import triton_kernels as kernels

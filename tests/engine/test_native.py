@@ -14,6 +14,7 @@ from engine.attention import attend
 from engine.kv_cache import KVCache, SharedPrefixCache, Spans
 from engine.models.base import Shape
 from engine.models.nanochat import VARIANTS, NanochatModel
+from engine.models.pieces import ACTIVATIONS, PLAIN, compiled
 from engine.native import library, prompt
 from engine.native.library import Native
 from engine.native.logits import measure, topk
@@ -181,6 +182,20 @@ def test_prompts_attend_as_in_float32(batch, time, length, heads, kv_heads, dim,
     window = (left, 0)
     expected = attend(q.float(), k.float(), v.float(), length, True, window, 0.2)
     torch.testing.assert_close(found.float(), expected, atol=0.02, rtol=0.01)
+
+
+@pytest.mark.parametrize("width", [96, 90], ids=["in vectors", "not in vectors"])
+def test_pieces_are_those_of_pytorch(native, width):
+    pieces = compiled(native)
+    x, delta = noise(2, 2, 13, width).bfloat16()
+    weight, gate_up = noise(width, seed=1).bfloat16(), noise(3, 11, 2 * width, seed=2).bfloat16()
+    pairs = [(pieces.gated(gate_up, name), PLAIN.gated(gate_up, name)) for name in ACTIVATIONS]
+    for of in (weight, None):
+        sides = (way.add_norm(x, delta, of, 1e-5) for way in (pieces, PLAIN))
+        pairs += zip(*sides, strict=True)
+    for found, expected in pairs:
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        torch.testing.assert_close(found, expected, atol=0.04, rtol=0.02)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
