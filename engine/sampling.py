@@ -8,7 +8,8 @@ on its seed and its step alone. Not on logits: it can be drawn on the host befor
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -49,18 +50,24 @@ class Kept(NamedTuple):
         return values.masked_fill(behind, -torch.inf)
 
 
-def choose(logits: Tensor, temperatures: Tensor, draws: Tensor, kept: Kept) -> Tensor:
+def choose(
+    logits: Tensor,
+    temperatures: Tensor,
+    draws: Tensor,
+    kept: Kept,
+    topk: Callable[[Tensor, int], tuple[Tensor, Tensor]] = torch.topk,
+) -> Tensor:
     """Sample an id for each row, on the device of the logits and without waiting for it.
 
     Args:
         logits: (B or 1, vocab_size).
         temperatures: (B, 1); 0 takes the likeliest.
         draws: (B, 1), uniform from 0 to 1.
+        topk: finds the likeliest.
 
     Returns: int64 (B,).
     """
-    native = library.load() if logits.device.type == "cpu" and kept.most <= MOST else None
-    values, ranked = topk(native, logits, kept.most) if native else logits.topk(kept.most)
+    values, ranked = topk(logits, kept.most)
     greedy = temperatures == 0
     # The likeliest logit becomes 0 first: a tiny temperature then cannot overflow.
     scaled = kept.cut((values - values[:, :1]) / temperatures.masked_fill(greedy, 1))
@@ -91,5 +98,7 @@ class Sampler:
         temperatures = torch.tensor([[self.temperatures[row]] for row in rows])
         draws = torch.tensor([[self._generators[row].random()] for row in rows])
         temperatures, draws = temperatures.to(logits.device), draws.to(logits.device)
-        chosen: list[int] = choose(logits, temperatures, draws, kept).tolist()
+        native = library.load() if logits.device.type == "cpu" and kept.most <= MOST else None
+        largest = partial(topk, native) if native else torch.topk
+        chosen: list[int] = choose(logits, temperatures, draws, kept, largest).tolist()
         return chosen

@@ -78,8 +78,10 @@ def test_a_kernel_that_does_not_compile_costs_nothing_but_speed(interpreted, mon
     )
 
 
-def test_a_cpu_takes_pytorchs_operations():
-    assert select(CPU, torch.bfloat16) is PLAIN
+def test_a_cpu_takes_pytorchs_operations_where_nothing_is_compiled(monkeypatch):
+    assert select(CPU, torch.float32) is PLAIN
+    monkeypatch.setenv("CHAT_TUI_NATIVE", "0")
+    assert select.__wrapped__(CPU, torch.bfloat16) is PLAIN
 
 
 @pytest.mark.parametrize("kind", ["llama", "V0", "V6"])
