@@ -14,7 +14,7 @@ class PaintedOnce(Screen[None]):
 
     def _compositor_refresh(self) -> None:
         compositor, app = self._compositor, self.app
-        shown = app.screen is self and not app._batch_count
+        shown = app._running and app.screen is self and not app._batch_count
         if shown and compositor.size.region in compositor._dirty_regions:
             for widget in compositor.visible_widgets:
                 widget._exchange_repaint_regions()

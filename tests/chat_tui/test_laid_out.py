@@ -45,11 +45,11 @@ def test_there_are_as_many_lines_as_it_says() -> None:
         context.replace("{}", text) for context in CONTEXTS.values() for text in HARD_TEXTS.values()
     ]
     texts += [">", "-", "- - x", "> > ", "1.\n2.", "```\n```", "#", "|a|\n|-|", "  \n"]
-    for text in [*texts, *("\n\n".join(rng.sample(texts, 4)) for _ in range(30))]:
+    for text in [*texts, *("\n\n".join(rng.sample(texts, 4)) for _ in range(12))]:
         flow = Flow(text, closed=True)
         flow.update()
         boxes = [piece.box(PALETTE) for piece in flow.pieces]
-        for width in (2, 5, 9, 14, 30, 80):
+        for width in (2, 9, 14, 30, 80):
             shown = laid_out(width, *boxes)
             assert len(shown) == len(list(shown)), (text, width)
             assert list(shown) == flow.lines(width, PALETTE)
