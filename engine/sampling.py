@@ -8,8 +8,7 @@ on its seed and its step alone. Not on logits: it can be drawn on the host befor
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from engine.messages import SamplingParams, per_row
 from engine.native import library
-from engine.native.logits import MOST, topk
+from engine.native.logits import MOST, sample
 from engine.seeds import row_seed
 
 
@@ -50,24 +49,17 @@ class Kept(NamedTuple):
         return values.masked_fill(behind, -torch.inf)
 
 
-def choose(
-    logits: Tensor,
-    temperatures: Tensor,
-    draws: Tensor,
-    kept: Kept,
-    topk: Callable[[Tensor, int], tuple[Tensor, Tensor]] = torch.topk,
-) -> Tensor:
+def choose(logits: Tensor, temperatures: Tensor, draws: Tensor, kept: Kept) -> Tensor:
     """Sample an id for each row, on the device of the logits and without waiting for it.
 
     Args:
         logits: (B or 1, vocab_size).
         temperatures: (B, 1); 0 takes the likeliest.
         draws: (B, 1), uniform from 0 to 1.
-        topk: finds the likeliest.
 
     Returns: int64 (B,).
     """
-    values, ranked = topk(logits, kept.most)
+    values, ranked = logits.topk(kept.most)
     greedy = temperatures == 0
     # The likeliest logit becomes 0 first: a tiny temperature then cannot overflow.
     scaled = kept.cut((values - values[:, :1]) / temperatures.masked_fill(greedy, 1))
@@ -91,14 +83,19 @@ class Sampler:
 
     def __call__(self, logits: Tensor, rows: Sequence[int]) -> list[int]:
         """Next id for each of `rows`; logits float32 (len(rows) or 1, vocab_size)."""
+        top_ks, temperatures = (
+            [of[row] for row in rows] for of in (self.top_ks, self.temperatures)
+        )
+        draws = [0.0 if self._greedy else self._generators[row].random() for row in rows]
+        counts = [min(top_k or logits.size(-1), logits.size(-1)) for top_k in top_ks]
+        native = library.load() if logits.device.type == "cpu" else None
+        if native and (self._greedy or max(counts) <= MOST):
+            counts = [1] * len(rows) if self._greedy else counts
+            return sample(native, logits, temperatures, draws, counts)
         if self._greedy:
             ids: list[int] = logits.argmax(-1).expand(len(rows)).tolist()
             return ids
-        kept = Kept.of([self.top_ks[row] for row in rows], logits.size(-1), logits.device)
-        temperatures = torch.tensor([[self.temperatures[row]] for row in rows])
-        draws = torch.tensor([[self._generators[row].random()] for row in rows])
-        temperatures, draws = temperatures.to(logits.device), draws.to(logits.device)
-        native = library.load() if logits.device.type == "cpu" and kept.most <= MOST else None
-        largest = partial(topk, native) if native else torch.topk
-        chosen: list[int] = choose(logits, temperatures, draws, kept, largest).tolist()
+        kept = Kept.of(top_ks, logits.size(-1), logits.device)
+        columns = (torch.tensor(of, device=logits.device)[:, None] for of in (temperatures, draws))
+        chosen: list[int] = choose(logits, *columns, kept).tolist()
         return chosen

@@ -11,10 +11,15 @@ typedef struct {
     int32_t rows, vocab, most, threads;
     float *values; /* (rows, most): the largest, and */
     int64_t *ids;  /* where they stand */
-    /* To score: of each row the id, its temperature, from how many of the largest it was sampled. */
-    const int64_t *chosen, *kept;
+    /* Of each row: its temperature, and from how many of the largest it is sampled. */
+    const int64_t *kept;
     const float *temperatures;
-    double *scores; /* (rows, 4 + 2 * alternatives) */
+    /* To sample: uniform numbers; where the ids go. */
+    const double *draws;
+    int64_t *sampled;
+    /* To score: the ids; where the cells go, (rows, 4 + 2 * alternatives). */
+    const int64_t *chosen;
+    double *scores;
     int32_t alternatives;
 } Logits;
 
@@ -81,12 +86,25 @@ static Survey survey(const float *x, int count, float top, float temperature, fl
     return found;
 }
 
+/* The first place at which the weights so far reach the draw's share of all. */
+static int64_t sample(const float *values, const int64_t *ids, int64_t kept, float temperature, double draw) {
+    if (temperature == 0) return ids[0];
+    double total = 0, reached = 0;
+    for (int i = 0; i < kept; i++) total += exp((values[i] - values[0]) / temperature);
+    for (int i = 0; i < kept - 1; i++) {
+        reached += exp((values[i] - values[0]) / temperature);
+        if (reached >= draw * total) return ids[i];
+    }
+    return ids[kept - 1];
+}
+
 static void logits_piece(const void *job, int r) {
     const Logits *l = job;
     const float *x = l->logits + r * l->stride;
     float *values = l->values + (int64_t)r * l->most;
     int64_t *ids = l->ids + (int64_t)r * l->most;
     largest(x, l->vocab, l->most, values, ids);
+    if (l->sampled) l->sampled[r] = sample(values, ids, l->kept[r], l->temperatures[r], l->draws[r]);
     if (!l->scores) return;
     double *out = l->scores + (int64_t)r * (4 + 2 * l->alternatives);
     const float top = values[0], chosen = x[l->chosen[r]], temperature = l->temperatures[r];

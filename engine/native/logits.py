@@ -1,10 +1,10 @@
 """What is read off a row of logits, in one or two passes over it by `step.c`.
 
-    values, ids = topk(native, logits, 50)
+    ids = sample(native, logits, temperatures, draws, kept)
     cells = measure(native, logits, ids, 10, temperatures, kept)
 
-PyTorch takes eight passes for a score, each of them on all threads: a busy core beside them makes
-every one wait.
+PyTorch takes eight passes for a score, each of them on all of its threads, which go on spinning on
+the core that the next step wants: at 8 rows that step took 24 ms instead of 16.
 """
 
 from __future__ import annotations
@@ -27,19 +27,40 @@ class _Logits(Structure):
         ("logits", c_void_p),
         ("stride", c_int64),
         *((name, c_int32) for name in ("rows", "vocab", "most", "threads")),
-        *((name, c_void_p) for name in ("values", "ids", "chosen", "kept", "temperatures")),
-        ("scores", c_void_p),
+        *((name, c_void_p) for name in ("values", "ids", "kept", "temperatures")),
+        *((name, c_void_p) for name in ("draws", "sampled", "chosen", "scores")),
         ("alternatives", c_int32),
     )
 
 
+def sample(
+    native: Native,
+    logits: Tensor,
+    temperatures: Sequence[float],
+    draws: Sequence[float],
+    kept: Sequence[int],
+) -> list[int]:
+    """What `engine.sampling.choose` chooses, of float32 logits (len(draws) or 1, vocab_size), each
+    row from its `kept` likeliest, which are at most `MOST`."""
+    values, places = _largest(len(draws), max(kept))
+    counts, scales = torch.tensor(kept), torch.tensor(temperatures, dtype=torch.float32)
+    uniform, ids = (
+        torch.tensor(draws, dtype=torch.float64),
+        torch.empty(len(draws), dtype=torch.int64),
+    )
+    call = _call(logits, values, places)
+    call.kept, call.temperatures = counts.data_ptr(), scales.data_ptr()
+    call.draws, call.sampled = uniform.data_ptr(), ids.data_ptr()
+    native.dll.read_logits(ctypes.byref(call))
+    sampled: list[int] = ids.tolist()
+    return sampled
+
+
 def topk(native: Native, logits: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """`logits.topk(most)` of float32 (B, vocab_size); of equal ones the first comes first."""
-    rows = logits.size(0)
-    values, ids = torch.empty(rows, most), torch.empty(rows, most, dtype=torch.int64)
-    call = _call(logits, rows, values, ids)
-    native.dll.read_logits(ctypes.byref(call))
-    return values, ids
+    values, places = _largest(len(logits), most)
+    native.dll.read_logits(ctypes.byref(_call(logits, values, places)))
+    return values, places
 
 
 def measure(
@@ -52,14 +73,14 @@ def measure(
 ) -> list[list[float]]:
     """What `engine.scoring.measure` gives, for ids that were sampled at `temperatures`, each from
     the `kept` likeliest; logits float32 (len(ids) or 1, vocab_size)."""
-    rows, vocab = len(ids), logits.size(1)
+    vocab = logits.size(1)
     alternatives = min(alternatives, vocab)
     most = max(1, alternatives, *(count for count in kept if count < vocab))
-    values, places = torch.empty(rows, most), torch.empty(rows, most, dtype=torch.int64)
+    values, places = _largest(len(ids), most)
     chosen, counts = torch.tensor(ids), torch.tensor(kept)
     scales = torch.tensor(temperatures, dtype=torch.float32)
-    scores = torch.empty(rows, 4 + 2 * alternatives, dtype=torch.float64)
-    call = _call(logits, rows, values, places)
+    scores = torch.empty(len(ids), 4 + 2 * alternatives, dtype=torch.float64)
+    call = _call(logits, values, places)
     call.chosen, call.kept = chosen.data_ptr(), counts.data_ptr()
     call.temperatures, call.scores = scales.data_ptr(), scores.data_ptr()
     call.alternatives = alternatives
@@ -68,12 +89,16 @@ def measure(
     return cells
 
 
-def _call(logits: Tensor, rows: int, values: Tensor, ids: Tensor) -> _Logits:
+def _largest(rows: int, most: int) -> tuple[Tensor, Tensor]:
+    return torch.empty(rows, most), torch.empty(rows, most, dtype=torch.int64)
+
+
+def _call(logits: Tensor, values: Tensor, ids: Tensor) -> _Logits:
     assert (logits.dtype, logits.stride(1)) == (torch.float32, 1)
     return _Logits(
         logits=logits.data_ptr(),
-        stride=logits.stride(0) if logits.size(0) > 1 else 0,
-        rows=rows,
+        stride=logits.stride(0) if len(logits) > 1 else 0,
+        rows=len(values),
         vocab=logits.size(1),
         most=values.size(1),
         threads=torch.get_num_threads(),

@@ -17,10 +17,10 @@ from engine.models.nanochat import VARIANTS, NanochatModel
 from engine.models.pieces import ACTIVATIONS, PLAIN, compiled
 from engine.native import library, prompt
 from engine.native.library import Native
-from engine.native.logits import measure, topk
+from engine.native.logits import measure, sample, topk
 from engine.native.packing import pack_4bit, pack_8bit
 from engine.native.program import LOGITS, Matrix, Program, multiply
-from engine.sampling import Kept
+from engine.sampling import Kept, choose
 from tests.engine.nanochat_noise import noise as noise_of
 from tests.engine.nanochat_noise import small_config
 from tests.engine.test_families import CONFIGS, TOKENS, load, saved
@@ -277,6 +277,16 @@ def test_logits_are_read_as_pytorch_reads_them(native, vocab):
     logits[2, : 9 if vocab > 9 else 0].fill_(-torch.inf)  # PyTorch's entropy is not a number then
     again = torch.tensor(measure(native, logits, ids, 2, temperatures, kept), dtype=torch.float64)
     torch.testing.assert_close(again[:, :4], found[:, :4], atol=1e-5, rtol=1e-5)
+
+
+def test_samples_are_those_that_pytorch_chooses(native):
+    logits = 3 * noise(40, 1000)
+    temperatures = [(0.0, 0.3, 1.0, 2.5)[row % 4] for row in range(40)]
+    kept = [(1, 5, 50, 256, 20)[row % 5] for row in range(40)]
+    draws = [row / 39 for row in range(40)]  # 0 and 1 are among them
+    columns = (torch.tensor(of)[:, None] for of in (temperatures, draws))
+    expected = choose(logits, *columns, Kept(256, torch.tensor(kept)[:, None]))
+    assert sample(native, logits, temperatures, draws, kept) == expected.tolist()
 
 
 def test_one_row_of_logits_serves_all_that_begin_with_it(native):
