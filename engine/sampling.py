@@ -83,19 +83,20 @@ class Sampler:
 
     def __call__(self, logits: Tensor, rows: Sequence[int]) -> list[int]:
         """Next id for each of `rows`; logits float32 (len(rows) or 1, vocab_size)."""
-        top_ks, temperatures = (
-            [of[row] for row in rows] for of in (self.top_ks, self.temperatures)
-        )
-        draws = [0.0 if self._greedy else self._generators[row].random() for row in rows]
-        counts = [min(top_k or logits.size(-1), logits.size(-1)) for top_k in top_ks]
+        vocab = logits.size(-1)
+        temperatures = [self.temperatures[row] for row in rows]
         native = library.load() if logits.device.type == "cpu" else None
-        if native and (self._greedy or max(counts) <= MOST):
-            counts = [1] * len(rows) if self._greedy else counts
-            return sample(native, logits, temperatures, draws, counts)
         if self._greedy:
+            if native:
+                return sample(native, logits, temperatures, [0.0] * len(rows), [1] * len(rows))
             ids: list[int] = logits.argmax(-1).expand(len(rows)).tolist()
             return ids
-        kept = Kept.of(top_ks, logits.size(-1), logits.device)
-        columns = (torch.tensor(of, device=logits.device)[:, None] for of in (temperatures, draws))
-        chosen: list[int] = choose(logits, *columns, kept).tolist()
+        top_ks = [self.top_ks[row] for row in rows]
+        draws = [self._generators[row].random() for row in rows]
+        counts = [min(top_k or vocab, vocab) for top_k in top_ks]
+        if native and max(counts) <= MOST:
+            return sample(native, logits, temperatures, draws, counts)
+        kept = Kept.of(top_ks, vocab, logits.device)
+        heat, drawn = (torch.tensor(of)[:, None].to(logits.device) for of in (temperatures, draws))
+        chosen: list[int] = choose(logits, heat, drawn, kept).tolist()
         return chosen
