@@ -94,7 +94,8 @@ class Cache(Protocol):
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, window: Window = UNLIMITED
     ) -> Tensor:
-        """Append (B, T, Hkv, D) keys and values of one layer; q (B, T, H, D) -> (B, T, H, D)."""
+        """Append (B, T, Hkv, D) keys and values of one layer; q (B, T, H, D), or of the last of
+        these positions only, -> as q."""
         ...
 
     def spans(self) -> Spans | None:

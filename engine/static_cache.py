@@ -118,7 +118,7 @@ class StaticCache(KVCache):
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, window: Window = UNLIMITED
     ) -> Tensor:
-        if q.size(1) > 1:
+        if k.size(1) > 1:
             return super().attend(layer, q, k, v, window)
         return flash_attn_with_kvcache(
             q,

@@ -137,9 +137,11 @@ class Llama:
             if block.qk_norm is not None:
                 qk = F.rms_norm(qk, head, None, eps) * block.qk_norm
             qk = self.pieces.rotate_pairs(qk, tables[block.rope])
-            attended = cache.attend(
-                layer, qk[:, :, :n_head], qk[:, :, n_head:], heads[:, :, turned:], block.window
-            )
+            q, k = qk[:, :, :n_head], qk[:, :, n_head:]
+            if not all_positions and layer == shape.n_layer - 1:
+                # Behind the last keys and values only the last position is asked for.
+                q, x = q[:, -1:], x[:, -1:]
+            attended = cache.attend(layer, q, k, heads[:, :, turned:], block.window)
             h = block.out(attended.flatten(2))
             if block.attention_post_norm is not None:
                 h = F.rms_norm(h, width, block.attention_post_norm, eps)

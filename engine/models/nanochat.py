@@ -343,7 +343,11 @@ class NanochatModel:
                 x = torch.add(x * resid, embedded, alpha=initial)
                 if bigrams is not None:
                     x = torch.add(x, bigrams, alpha=bigram)
-            attended = self._attention(index, layer, _norm(x), ids, rotary, cache)
+            asked = time
+            if not all_positions and index == self.config.n_layer - 1:
+                asked = 1  # behind the last keys and values only the last position is of use
+            attended = self._attention(index, layer, _norm(x), ids, rotary, cache, asked)
+            x = x[:, -asked:]
             x, normed = self.pieces.add_norm(x, attended, None, EPS)
             hidden = self.pieces.squared_relu(F.linear(normed, layer.mlp_in))
             x = x + F.linear(hidden, layer.mlp_out)
@@ -408,8 +412,10 @@ class NanochatModel:
         ids: Tensor,
         rotary: tuple[Tensor, Tensor],
         cache: Cache,
+        asked: int,
     ) -> Tensor:
-        """x (B, T, C), normed -> what this layer's attention adds, (B, T, C)."""
+        """x (B, T, C), normed -> what this layer's attention adds to the last `asked` positions,
+        (B, asked, C)."""
         batch, time, width = x.shape
         heads, kv_heads, dim = self.shape.n_head, self.shape.n_kv_head, self.shape.head_dim
         qkv = F.linear(x, layer.qkv).view(batch, time, heads + 2 * kv_heads, dim)
@@ -421,8 +427,9 @@ class NanochatModel:
             gate = F.linear(x[..., : self.variant.gate_channels], layer.value_gate).sigmoid()
             value = F.embedding(ids, layer.value_embed).view(batch, time, kv_heads, dim)
             v = torch.addcmul(v, value, gate[..., None], value=self.variant.gate_scale)
-        y = cache.attend(index, qk[:, :, :heads], qk[:, :, heads:], v, layer.window)
-        return F.linear(y.reshape(batch, time, width), layer.attn_out)
+        q, k = qk[:, -asked:, :heads], qk[:, :, heads:]
+        y = cache.attend(index, q, k, v, layer.window)
+        return F.linear(y.reshape(batch, asked, width), layer.attn_out)
 
     def _rotary(self, positions: Positions) -> tuple[Tensor, Tensor]:
         """(cos, sin), each (T, 1, D) or (B, T, 1, D) in float32.
