@@ -36,9 +36,11 @@ from engine.models.layers import (
     pair_up,
 )
 from engine.models.llama import Block, Llama, Weights
+from engine.native import library
+from engine.native.packing import GROUP
 
 EIGHT_BIT = frozenset({"Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0"})
-"""Formats that lose next to nothing in 8 bits with one scale per row."""
+"""Formats that lose next to nothing in 8 bits."""
 
 _T = TypeVar("_T")
 
@@ -75,7 +77,10 @@ def kept_bytes(source: TensorSource, device: torch.device, dtype: torch.dtype | 
     for tensor in source.tensors():
         count = math.prod(tensor.shape)
         # A code, and two bf16 for each 32 of them.
-        total += count * 5 // 8 if integer_kernels and _is_4bit(tensor) else count * size
+        bits = _bits(tensor) if integer_kernels else 16
+        total += count * 5 // 8 if bits == 4 else count * size
+        if bits == 8:
+            total += count * 17 // 16  # beside the same in 16
     return total
 
 
@@ -97,14 +102,18 @@ def vocabulary_mismatch(path: Path, ids: int, rows: int) -> ModelFileError:
 
 def dense_bytes(source: TensorSource) -> int:
     """The bytes of what is in 4 bits, in 16."""
-    return sum(2 * math.prod(tensor.shape) for tensor in source.tensors() if _is_4bit(tensor))
+    return sum(2 * math.prod(tensor.shape) for tensor in source.tensors() if _bits(tensor) == 4)
 
 
-def _is_4bit(tensor: StoredTensor) -> bool:
-    """Whether the 4-bit kernel can take it; it wants multiples of 16 outputs."""
-    return (
-        tensor.format in quants.SPLITS_4BIT and len(tensor.shape) == 2 and tensor.shape[0] % 16 == 0
-    )
+def _bits(tensor: StoredTensor) -> int:
+    """In how many bits a CPU's kernels take a weight. That of 4 bits wants multiples of 16
+    outputs, that of 8 is a native one."""
+    if len(tensor.shape) != 2:
+        return 16
+    if tensor.format in quants.SPLITS_4BIT and tensor.shape[0] % 16 == 0:
+        return 4
+    native = library.lanes() and tensor.shape[1] % GROUP == 0
+    return 8 if tensor.format in EIGHT_BIT and native else 16
 
 
 class _Builder:
@@ -244,19 +253,14 @@ class _Builder:
         if not self.integer_kernels:
             return DenseLinear(self.dense(parts, paired))
         # Neighbours in the same form are one product: Q4_K_M files hold some values in 6 bits.
+        makers = {4: self.four_bit, 8: self.eight_bit, 16: self.sixteen_bit}
         products: list[Linear] = []
         at = 0
-        for is_4bit, group in groupby(parts, lambda part: self.is_4bit(part[0])):
+        for bits, group in groupby(parts, lambda part: _bits(self.find(part[0]))):
             run = list(group)
-            pairs = max(0, paired - at)
-            products.append(
-                self.four_bit(run, pairs) if is_4bit else DenseLinear(self.dense(run, pairs))
-            )
+            products.append(makers[bits](run, max(0, paired - at)))
             at += len(run)
         return products[0] if len(products) == 1 else Stacked(tuple(products))
-
-    def is_4bit(self, name: str) -> bool:
-        return _is_4bit(self.find(name))
 
     def four_bit(self, parts: Sequence[tuple[str, int, int]], paired: int) -> Linear:
         pieces = []
@@ -272,6 +276,12 @@ class _Builder:
             for tensors in zip(*pieces, strict=True)
         )
         return four_bit(codes4, scales, minimums, self.keeps_dense)
+
+    def eight_bit(self, parts: Sequence[tuple[str, int, int]], paired: int) -> Linear:
+        return eight_bit(self.dense(parts, paired))
+
+    def sixteen_bit(self, parts: Sequence[tuple[str, int, int]], paired: int) -> Linear:
+        return DenseLinear(self.dense(parts, paired))
 
     def dense(self, parts: Sequence[tuple[str, int, int]], paired: int) -> Tensor:
         """Matrices (name, out, in) stacked, (sum of out, in), in the dtype of the activations."""
@@ -294,7 +304,7 @@ class _Builder:
         if self.integer_kernels and stored.format in EIGHT_BIT:
             dense = embedding if embedding is not None else self.dense([(name, vocab, width)], 0)
             return eight_bit(dense)
-        if embedding is not None and not (self.integer_kernels and self.is_4bit(name)):
+        if embedding is not None and not (self.integer_kernels and _bits(stored) == 4):
             return DenseLinear(embedding)
         return self.product([(name, vocab, width)])
 

@@ -15,6 +15,7 @@ import transformers
 
 from engine import Engine, LoadedModel, SamplingParams, load_model
 from engine.errors import EngineError, ModelFileError
+from engine.native import library
 from tests.engine.tiny_models import VOCAB, build, write_gguf, write_tokenizer
 
 SIZES: dict[str, Any] = {
@@ -225,9 +226,11 @@ def test_a_mixture_of_types_is_stacked(tmp_path):
     assert packed.info.dtype == "Q4_0, Q8_0"
 
 
-def test_the_k_types_that_q4_k_m_files_are_made_of(tmp_path):
-    """Q4_K stays in 4 bits beside Q6_K. The `gguf` package cannot make such blocks, so they are
-    random."""
+@pytest.mark.parametrize("native", ["1", "0"], ids=["native", "PyTorch's kernels"])
+def test_the_k_types_that_q4_k_m_files_are_made_of(tmp_path, monkeypatch, native):
+    """Q4_K stays in 4 bits, Q6_K in 8 beside it. The `gguf` package cannot make such blocks, so
+    they are random."""
+    monkeypatch.setenv("CHAT_TUI_NATIVE", native)
     random = np.random.default_rng(0)
     sizes = {**SIZES, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
     model = build(transformers.LlamaConfig(**sizes, tie_word_embeddings=True))
@@ -258,9 +261,13 @@ def test_the_k_types_that_q4_k_m_files_are_made_of(tmp_path):
 
     assert error(packed) < 1.5 * error(plain) < 0.3
     block = packed.model.weights.blocks[0]  # type: ignore[attr-defined]
-    assert [type(part).__name__ for part in block.qkv.parts] == ["PackedLinear", "DenseLinear"]
-    assert type(block.gate_up).__name__ == "PackedLinear"
-    assert type(packed.model.weights.head).__name__ == "PackedLinear"  # type: ignore[attr-defined]
+    head = packed.model.weights.head  # type: ignore[attr-defined]
+    parts = (*block.qkv.parts, block.gate_up, head)
+    kernels = ["Int4Linear", "DenseLinear", "Int4Linear", "Int8Linear"]
+    if library.load():
+        assert [part.bits for part in parts] == [4, 8, 4, 8]
+    else:
+        assert [type(part).__name__ for part in parts] == kernels
     # One matrix serves as the embedding and, for wide inputs, as the head.
     weights = packed.model.weights  # type: ignore[attr-defined]
     assert weights.head.dense.data_ptr() == weights.embedding.data_ptr()
