@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.kv_cache import Cache, KVCache
 from engine.models.pieces import Pieces
+from engine.native import prompt
 
 if TYPE_CHECKING:
     from engine.native.program import Program
@@ -68,7 +69,9 @@ def running(model: Model) -> tuple[str, str]:
     """What attends to the past, and why nothing faster does: what `ModelInfo` calls its backend and
     the note on it."""
     backend = model.new_cache(1, 1).backend
-    name, notes = backend.name, [backend.note, model.pieces.note, model.native_note]
-    if model.native:
-        name, notes = "native", [f"prompts by {name}", *notes]
-    return name, "; ".join(filter(None, notes))
+    notes = [backend.note, model.pieces.note, model.native_note]
+    if not model.native:
+        return backend.name, "; ".join(filter(None, notes))
+    if not prompt.usable(model.dtype, model.shape.head_dim):
+        notes = [f"prompts by {backend.name}", *notes]
+    return "native", "; ".join(filter(None, notes))

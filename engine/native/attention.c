@@ -8,9 +8,9 @@
 #include "step.h"
 
 #define TILE 8
-#define KEYS 128    /* of a chunk */
+#define KEYS 128 /* of a chunk */
 #define MOST_DIM 256
-#define QUERIES 24  /* at once */
+#define QUERIES 24 /* at once */
 
 typedef struct {
     const Step *step;
@@ -24,19 +24,23 @@ INLINE int chunks(const Attention *a) { return a->shared_chunks + a->own_chunks;
 /* Of one chunk: the weighted values (head_dim), the largest score, the sum of the weights. */
 INLINE float *partial(const Attention *a, int r, int head, int chunk) {
     const Step *s = a->step;
-    return s->partials + (((int64_t)r * s->n_head + head) * chunks(a) + chunk) * (s->head_dim + LANES);
+    return s->partials +
+           (((int64_t)r * s->n_head + head) * chunks(a) + chunk) * (s->head_dim + LANES);
 }
 
 /* keys[d]: dimension d of LANES keys; in bfloat16 two dimensions are moved as one. */
-INLINE void transpose_keys(int type, const char *k, int64_t bytes, int from, int count, int dim, V *keys) {
+INLINE void transpose_keys(int type, const char *k, int64_t bytes, int from, int count, int dim,
+                           V *keys) {
     const int size = type == FLOAT32 ? 4 : 2, step = 4 / size * LANES;
     for (int d = 0; d < dim; d += step) {
         V words[LANES];
         for (int i = 0; i < LANES; i++)
-            memcpy(words + i, k + (from + i < count ? from + i : count - 1) * bytes + d * size, sizeof(V));
+            memcpy(words + i, k + (from + i < count ? from + i : count - 1) * bytes + d * size,
+                   sizeof(V));
         transpose(words);
         for (int i = 0; i < LANES; i++)
-            if (type == FLOAT32) keys[d + i] = words[i];
+            if (type == FLOAT32)
+                keys[d + i] = words[i];
             else {
                 keys[d + 2 * i] = (V)((U)words[i] << 16);
                 keys[d + 2 * i + 1] = (V)((U)words[i] & 0xFFFF0000);
@@ -45,10 +49,12 @@ INLINE void transpose_keys(int type, const char *k, int64_t bytes, int from, int
 }
 
 /* Scores of 2 * LANES keys. */
-INLINE int score_tile(const float *const *q, const int Q, int dim, const V *keys, const V *more, float *out) {
+INLINE int score_tile(const float *const *q, const int Q, int dim, const V *keys, const V *more,
+                      float *out) {
     V a[TILE], b[TILE];
     EACH(n, Q) a[n] = b[n] = splat(0);
-    for (int d = 0; d < dim; d++) EACH(n, Q) {
+    for (int d = 0; d < dim; d++)
+        EACH(n, Q) {
             V x = splat(q[n][d]);
             a[n] += keys[d] * x;
             b[n] += more[d] * x;
@@ -77,25 +83,32 @@ static float soften(float *p, int count, float scale, float *sum) {
 }
 
 /* S vectors of the weighted sum of values. */
-INLINE void value_slab(const float *p, const int Q, const int S, int type, const char *v, int64_t bytes, int count, int d, float *const *out) {
+INLINE void value_slab(const float *p, const int Q, const int S, int type, const char *v,
+                       int64_t bytes, int count, int d, float *const *out) {
     V a[TILE][4];
-    EACH(n, Q) EACH(j, S) a[n][j] = splat(0);
+    EACH(n, Q)
+        EACH(j, S) a[n][j] = splat(0);
     for (int key = 0; key < count; key++, v += bytes) {
         V value[4];
         EACH(j, S) value[j] = read(type, v, d + j * LANES);
-        EACH(n, Q) EACH(j, S) a[n][j] += value[j] * p[n * KEYS + key];
+        EACH(n, Q)
+            EACH(j, S) a[n][j] += value[j] * p[n * KEYS + key];
     }
-    EACH(n, Q) EACH(j, S) store(out[n] + d + j * LANES, a[n][j]);
+    EACH(n, Q)
+        EACH(j, S) store(out[n] + d + j * LANES, a[n][j]);
 }
 
-INLINE int value_tile(const float *p, const int Q, int type, const char *v, int64_t bytes, int count, int dim, float *const *out) {
+INLINE int value_tile(const float *p, const int Q, int type, const char *v, int64_t bytes,
+                      int count, int dim, float *const *out) {
     int d = 0;
     for (; d + 4 * LANES <= dim; d += 4 * LANES) value_slab(p, Q, 4, type, v, bytes, count, d, out);
     for (; d < dim; d += LANES) value_slab(p, Q, 1, type, v, bytes, count, d, out);
     return Q;
 }
 
-INLINE void attend_chunk(const Step *s, const int type, int queries, const float *const *q, const char *k, const char *v, int64_t bytes, int count, float *const *out) {
+INLINE void attend_chunk(const Step *s, const int type, int queries, const float *const *q,
+                         const char *k, const char *v, int64_t bytes, int count,
+                         float *const *out) {
     const int dim = s->head_dim, size = type == FLOAT32 ? 4 : 2;
     float p[QUERIES * KEYS];
     for (int i = 0; i < count; i += 2 * LANES) {
@@ -114,8 +127,10 @@ INLINE void attend_chunk(const Step *s, const int type, int queries, const float
             case 1: n += score_tile(q + n, 1, dim, keys, more, scores); break;
             case 2: n += score_tile(q + n, 2, dim, keys, more, scores); break;
             case 3: n += score_tile(q + n, 3, dim, keys, more, scores); break;
-            case 4: case 5: n += score_tile(q + n, 4, dim, keys, more, scores); break;
-            case 6: case 7: n += score_tile(q + n, 6, dim, keys, more, scores); break;
+            case 4:
+            case 5: n += score_tile(q + n, 4, dim, keys, more, scores); break;
+            case 6:
+            case 7: n += score_tile(q + n, 6, dim, keys, more, scores); break;
             default: n += score_tile(q + n, 8, dim, keys, more, scores);
             }
         }
@@ -128,7 +143,8 @@ INLINE void attend_chunk(const Step *s, const int type, int queries, const float
         case 1: n += value_tile(weights, 1, type, v, bytes, count, dim, out + n); break;
         case 2: n += value_tile(weights, 2, type, v, bytes, count, dim, out + n); break;
         case 3: n += value_tile(weights, 3, type, v, bytes, count, dim, out + n); break;
-        case 4: case 5: n += value_tile(weights, 4, type, v, bytes, count, dim, out + n); break;
+        case 4:
+        case 5: n += value_tile(weights, 4, type, v, bytes, count, dim, out + n); break;
         default: n += value_tile(weights, 6, type, v, bytes, count, dim, out + n);
         }
     }
@@ -146,12 +162,14 @@ static void attend_piece(const void *job, int piece) {
     const int r0 = is_own ? rest % s->rows : 0, rows = is_own ? 1 : s->rows;
     const int place = is_own ? rest / s->rows : rest;
     const int chunk = is_own ? a->shared_chunks + place : place;
-    const int64_t length = span->length + is_own, first = a->first - (is_own ? s->shared.length : 0);
+    const int64_t length = span->length + is_own,
+                  first = a->first - (is_own ? s->shared.length : 0);
     int64_t start = (int64_t)place * KEYS, end = start + KEYS < length ? start + KEYS : length;
     if (start < first) start = first;
     const int size = s->kv_type == FLOAT32 ? 4 : 2;
     const int64_t bytes = span->position * size;
-    const int64_t offset = (a->op->index * span->layer + r0 * span->row + kv_head * span->head) * size + start * bytes;
+    const int64_t offset =
+        (a->op->index * span->layer + r0 * span->row + kv_head * span->head) * size + start * bytes;
     const float *q[QUERIES];
     float *out[QUERIES];
     for (int done = 0, all = rows * group; done < all;) {
@@ -166,7 +184,8 @@ static void attend_piece(const void *job, int piece) {
         const char *k = span->k + offset, *v = span->v + offset;
         if (s->kv_type == FLOAT32)
             attend_chunk(s, FLOAT32, queries, q, k, v, bytes, (int)(end - start), out);
-        else attend_chunk(s, BFLOAT16, queries, q, k, v, bytes, (int)(end - start), out);
+        else
+            attend_chunk(s, BFLOAT16, queries, q, k, v, bytes, (int)(end - start), out);
     }
 }
 
@@ -178,13 +197,15 @@ static void merge_piece(const void *job, int r) {
         const float *p = partial(a, r, head, 0);
         const int step = dim + LANES;
         float *dst = row(s, r, a->op->dst + head * dim), most = -INFINITY, total = 0;
-        for (int c = 0; c < chunks(a); c++) most = p[c * step + dim] > most ? p[c * step + dim] : most;
+        for (int c = 0; c < chunks(a); c++)
+            most = p[c * step + dim] > most ? p[c * step + dim] : most;
         for (int d = 0; d < dim; d += LANES) store(dst + d, splat(0));
         for (int c = 0; c < chunks(a); c++, p += step) {
             if (p[dim] == -INFINITY) continue;
             float weight = expf(p[dim] - most);
             total += weight * p[dim + 1];
-            for (int d = 0; d < dim; d += LANES) store(dst + d, load(dst + d) + load(p + d) * weight);
+            for (int d = 0; d < dim; d += LANES)
+                store(dst + d, load(dst + d) + load(p + d) * weight);
         }
         for (int d = 0; d < dim; d += LANES) store(dst + d, load(dst + d) * (1 / total));
     }
@@ -196,8 +217,10 @@ void attend(const Step *s, const Op *op) {
     const Span *own = &s->own;
     for (int r = 0; r < s->rows; r++)
         for (int h = 0; h < s->n_kv_head; h++) {
-            int64_t at = op->index * own->layer + r * own->row + h * own->head + own->length * own->position;
-            const float *k = row(s, r, op->src + (s->n_head + h) * dim), *v = k + s->n_kv_head * dim;
+            int64_t at =
+                op->index * own->layer + r * own->row + h * own->head + own->length * own->position;
+            const float *k = row(s, r, op->src + (s->n_head + h) * dim),
+                        *v = k + s->n_kv_head * dim;
             for (int d = 0; d < dim; d++) {
                 write_one(s->kv_type, own->k + at * size, d, k[d]);
                 write_one(s->kv_type, own->v + at * size, d, v[d]);
@@ -209,3 +232,5 @@ void attend(const Step *s, const Op *op) {
     parallel(attend_piece, &a, s->n_kv_head * (a.shared_chunks + a.own_chunks * s->rows));
     parallel(merge_piece, &a, s->rows);
 }
+
+int chunk_keys(void) { return KEYS; }

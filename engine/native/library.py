@@ -51,6 +51,10 @@ class Native:
     lanes: int
     """Floats in a vector: 16 with AVX-512, 8 with AVX, 4 elsewhere. Blocks of weights are as
     wide."""
+    chunk_keys: int
+    """Keys that a step attends to at a time: each chunk leaves a partial result."""
+    block_keys: int
+    """Keys that a prompt attends to at a time: room for them is in whole blocks."""
 
 
 class _NoNativeError(Exception):
@@ -99,7 +103,7 @@ def lanes() -> int:
 def open_library(path: Path) -> Native:
     dll = ctypes.CDLL(str(path))
     dll.step.restype = None
-    return Native(dll, int(dll.lanes()))
+    return Native(dll, dll.lanes(), dll.chunk_keys(), dll.block_keys())
 
 
 def build(folder: Path, flags: tuple[str, ...] | None = None) -> Path:

@@ -87,7 +87,8 @@ static Survey survey(const float *x, int count, float top, float temperature, fl
 }
 
 /* The first place at which the weights so far reach the draw's share of all. */
-static int64_t sample(const float *values, const int64_t *ids, int64_t kept, float temperature, double draw) {
+static int64_t sample(const float *values, const int64_t *ids, int64_t kept, float temperature,
+                      double draw) {
     if (temperature == 0) return ids[0];
     double total = 0, reached = 0;
     for (int i = 0; i < kept; i++) total += exp((values[i] - values[0]) / temperature);
@@ -104,7 +105,8 @@ static void logits_piece(const void *job, int r) {
     float *values = l->values + (int64_t)r * l->most;
     int64_t *ids = l->ids + (int64_t)r * l->most;
     largest(x, l->vocab, l->most, values, ids);
-    if (l->sampled) l->sampled[r] = sample(values, ids, l->kept[r], l->temperatures[r], l->draws[r]);
+    if (l->sampled)
+        l->sampled[r] = sample(values, ids, l->kept[r], l->temperatures[r], l->draws[r]);
     if (!l->scores) return;
     double *out = l->scores + (int64_t)r * (4 + 2 * l->alternatives);
     const float top = values[0], chosen = x[l->chosen[r]], temperature = l->temperatures[r];
@@ -112,8 +114,10 @@ static void logits_piece(const void *job, int r) {
     const double total = top + log(all.weights);
     double drawn = 0;
     if (l->kept[r] >= l->vocab)
-        drawn = temperature == 1 ? all.weights : survey(x, l->vocab, top, temperature, chosen).weights;
-    else for (int i = 0; i < l->kept[r]; i++) drawn += exp((values[i] - top) / temperature);
+        drawn =
+            temperature == 1 ? all.weights : survey(x, l->vocab, top, temperature, chosen).weights;
+    else
+        for (int i = 0; i < l->kept[r]; i++) drawn += exp((values[i] - top) / temperature);
     out[0] = chosen - total;
     out[1] = (chosen - top) / temperature - log(drawn);
     out[2] = log(all.weights) - all.weighted / all.weights;

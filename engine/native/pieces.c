@@ -45,7 +45,8 @@ static void add_norm_piece(const void *job, int piece) {
         uint16_t *out = p->out + (int64_t)r * p->width, *more = p->more + (int64_t)r * p->width;
         V squares = splat(0);
         for (int i = 0; i < p->width; i += LANES) {
-            to_bf16(out + i, from_bf16(p->x + r * p->x_row + i) + from_bf16(p->y + r * p->y_row + i));
+            to_bf16(out + i,
+                    from_bf16(p->x + r * p->x_row + i) + from_bf16(p->y + r * p->y_row + i));
             V sum = from_bf16(out + i);
             squares += sum * sum;
         }

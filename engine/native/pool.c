@@ -42,7 +42,9 @@ static inline void relax(void) {
 }
 
 static inline int piece_of(uint64_t ticket) { return (int)(ticket & 0xFFFFF); }
-static inline int open_to(uint64_t ticket) { return piece_of(ticket) < (int)(ticket >> 20 & 0xFFFFF); }
+static inline int open_to(uint64_t ticket) {
+    return piece_of(ticket) < (int)(ticket >> 20 & 0xFFFFF);
+}
 
 static int claim(void) {
     if (!open_to(atomic_load(&pool.ticket))) return 0;
@@ -89,10 +91,13 @@ void parallel(Work work, const void *job, int pieces) {
         pthread_cond_broadcast(&pool.wake);
         pthread_mutex_unlock(&pool.lock);
     }
-    while (claim()) {}
+    while (claim()) {
+    }
     for (int spins = 0; atomic_load(&pool.done) < pieces; spins++)
-        if (spins < SPINS) relax();
-        else sched_yield();
+        if (spins < SPINS)
+            relax();
+        else
+            sched_yield();
 }
 
 static void take_threads(int wanted) {

@@ -28,9 +28,6 @@ from engine.native import library
 from engine.native.library import Native
 from engine.native.packing import GROUP
 
-KEYS = 128
-"""Of a chunk of attention."""
-
 LOGITS = -1
 """The register that the step returns."""
 
@@ -317,10 +314,11 @@ class Program:
         for index, turn in enumerate(turns):
             step.turns[index] = turn.data_ptr()
         if spans is not None:
-            chunks = 1 + -(-(spans.own.length + 1) // KEYS)
+            keys = self._native.chunk_keys
+            chunks = -(-(spans.own.length + 1) // keys)
             if spans.shared is not None:
                 step.shared = _span(spans.shared)
-                chunks += -(-spans.shared.length // KEYS)
+                chunks += -(-spans.shared.length // keys)
             step.own = _span(spans.own)
             size = shape.head_dim + self._native.lanes
             partials = torch.empty(rows * shape.n_head * chunks * size)

@@ -17,8 +17,6 @@ from torch import Tensor
 from engine.native import library
 from engine.native.library import Native
 
-_KEYS = 64
-
 
 class _Prompt(Structure):
     _fields_ = (
@@ -37,16 +35,19 @@ def _has_tiles() -> bool:
     return bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
 
 
-def attends(q: Tensor, k: Tensor, v: Tensor) -> Native | None:
-    """What `attend` is to be called with for such tensors; None where it cannot compute them."""
-    if q.device.type != "cpu" or q.dtype != torch.bfloat16 or _has_tiles():
-        return None
-    native = library.load()
+def usable(dtype: torch.dtype, head_dim: int) -> Native | None:
+    """What computes prompts of such a model on this CPU; None where PyTorch is to do it."""
+    native = library.load() if dtype == torch.bfloat16 and not _has_tiles() else None
     if native is None or not native.dll.can_attend():
         return None
-    dim = q.size(3)
-    fits = dim % 32 == 0 and dim <= 256 and k.stride() == v.stride()
-    return native if fits and k.stride(3) == q.stride(3) == 1 else None
+    return native if head_dim % 32 == 0 and head_dim <= 256 else None
+
+
+def attends(q: Tensor, k: Tensor, v: Tensor) -> Native | None:
+    """What `attend` is to be called with for such tensors; None where it cannot compute them."""
+    if q.device.type != "cpu" or k.stride() != v.stride() or k.stride(3) != 1 or q.stride(3) != 1:
+        return None
+    return usable(q.dtype, q.size(3))
 
 
 def attend(native: Native, q: Tensor, k: Tensor, v: Tensor, left: int, scale: float) -> Tensor:
@@ -55,7 +56,8 @@ def attend(native: Native, q: Tensor, k: Tensor, v: Tensor, left: int, scale: fl
     batch, time, heads, dim = q.shape
     length, kv_heads = k.shape[1:3]
     out = torch.empty(batch, time, heads, dim, dtype=q.dtype)
-    room = batch * kv_heads * -(-length // _KEYS) * _KEYS * dim // 2
+    whole = -(-length // native.block_keys) * native.block_keys
+    room = batch * kv_heads * whole * dim // 2
     keys, values = torch.empty(2, room, dtype=torch.int32)
     call = _Prompt(
         *(tensor.data_ptr() for tensor in (q, k, v, out, keys, values)),

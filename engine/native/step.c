@@ -19,7 +19,17 @@ static void norm(const float *x, float *y, const float *weight, int width, float
 }
 
 enum {
-    PRODUCT, ATTEND, EMBED, NORM, ROTATE_PAIRS, ROTATE_HALVES, GATED, SQUARED_RELU, MIX, VALUE, CAP
+    PRODUCT,
+    ATTEND,
+    EMBED,
+    NORM,
+    ROTATE_PAIRS,
+    ROTATE_HALVES,
+    GATED,
+    SQUARED_RELU,
+    MIX,
+    VALUE,
+    CAP
 };
 
 static void small(const Step *s, const Op *op, int r) {
@@ -69,13 +79,15 @@ static void small(const Step *s, const Op *op, int r) {
         break;
     case MIX: /* a * dst + b * src */
         for (int i = 0; i < width; i += LANES)
-            store(dst + i, op->a ? op->a * load(dst + i) + op->b * load(src + i) : op->b * load(src + i));
+            store(dst + i,
+                  op->a ? op->a * load(dst + i) + op->b * load(src + i) : op->b * load(src + i));
         break;
     case VALUE: /* dst += a * sigmoid(gate of src) * (the row of `data`), head by head; `more`: gate
                    weights (heads, index) */
         for (int h = 0; h < op->heads; h++) {
             float gate = 0;
-            for (int i = 0; i < op->index; i++) gate += src[i] * ((const float *)op->more)[h * op->index + i];
+            for (int i = 0; i < op->index; i++)
+                gate += src[i] * ((const float *)op->more)[h * op->index + i];
             gate = op->a / (1 + expf(-gate));
             for (int i = h * width; i < (h + 1) * width; i++)
                 dst[i] += gate * read_one(op->flag, op->data, s->ids[r] * op->heads * width + i);
@@ -97,8 +109,10 @@ int lanes(void) { return LANES; }
 void step(const Op *ops, int count, const Step *s) {
     enter(s->threads);
     for (const Op *op = ops; op < ops + count; op++)
-        if (op->kind == PRODUCT) product(s, op);
-        else if (op->kind == ATTEND) attend(s, op);
+        if (op->kind == PRODUCT)
+            product(s, op);
+        else if (op->kind == ATTEND)
+            attend(s, op);
         else
             for (int r = 0; r < s->rows; r++) small(s, op, r);
     leave();

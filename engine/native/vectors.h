@@ -96,11 +96,12 @@ INLINE void write_one(int type, void *p, int64_t i, float f) {
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (I){__VA_ARGS__})
 #endif
 #define EXCHANGE(bit, low, high)                                                                   \
-    EACH(i, LANES) if (!(i & bit)) {                                                               \
-        V a = s[i], b = s[i + bit];                                                                \
-        s[i] = SHUFFLE(a, b, low);                                                                 \
-        s[i + bit] = SHUFFLE(a, b, high);                                                          \
-    }
+    EACH(i, LANES)                                                                                 \
+        if (!(i & bit)) {                                                                          \
+            V a = s[i], b = s[i + bit];                                                            \
+            s[i] = SHUFFLE(a, b, low);                                                             \
+            s[i + bit] = SHUFFLE(a, b, high);                                                      \
+        }
 
 /* Rows become columns. */
 __attribute__((unused, noinline)) static void transpose(V *of) {

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(library.load() is None, reason=library.reason())
 MACHINES = {
     "this machine": None,
     "AVX2": ("-O0", "-mavx2", "-mfma"),
-    "any machine": ("-O0",),
+    "any machine": ("-O0", "-Wall", "-Wextra", "-Werror"),
 }
 """Compiler flags. Optimising takes ten times as long."""
 
