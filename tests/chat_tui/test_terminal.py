@@ -190,6 +190,11 @@ def test_help_imports_neither_torch_nor_textual(arguments):
     assert done.returncode == 0, done.stderr
 
 
+def test_the_package_is_the_program():
+    command = [sys.executable, "-m", "chat_tui", "--version"]
+    assert subprocess.check_output(command, text=True).startswith("chat-tui ")
+
+
 def test_the_first_frame_needs_no_torch():
     program = "import sys, chat_tui.app; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
