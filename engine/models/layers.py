@@ -1,8 +1,9 @@
 """The pieces that networks are made of: weights in 4, 8 or 16/32 bits, norms, rotary positions.
 
-A linear layer keeps its weights in every form that some batch width runs fastest in; `INT4_ROWS`
-and `INT8_ROWS` say up to which number of rows the integer kernels win over bf16 (`chat-tui bench`
-measures it). Rotary positions turn adjacent pairs (2i, 2i+1) by complex multiplication, which is
+A linear layer keeps its weights in every form that some batch width runs fastest in. Where there
+is a native library (`engine/native`) its blocks are one of them, elsewhere those of PyTorch's
+integer kernels; `MOST_ROWS`, `INT4_ROWS` and `INT8_ROWS` say up to how many rows they win over
+bf16. Rotary positions turn adjacent pairs (2i, 2i+1) by complex multiplication, which is
 one kernel: loaders of checkpoints that pair (i, i + D/2) reorder the rows of their q and k weights
 once, which changes no attention score.
 """
@@ -22,14 +23,15 @@ from engine.native.packing import GROUP, pack_4bit, pack_8bit
 from engine.native.program import MOST_ROWS, Matrix, multiply
 
 INT4_ROWS = 20
-"""All 120 products of SmolLM2-135M in turn, as a step runs them, each matrix cold in the cache
-(AVX-512, 2 threads), milliseconds in 4 bits and in bf16: 1 row 4 and 17, 8 rows 11 and 20, 16 rows
-21 and 24, 24 rows 32 and 29, 512 rows 730 and 318. One matrix over and over says 6 rows instead: it
-stays in the cache then."""
+"""Of PyTorch's kernel. All 120 products of SmolLM2-135M in turn, as a step runs them, each matrix
+cold in the cache (AVX-512, 2 threads), milliseconds in 4 bits and in bf16: 1 row 4 and 16, 8 rows
+11 and 20, 16 rows 22 and 25, 20 rows 27 and 26, 24 rows 32 and 29, 512 rows 665 and 329. One matrix
+over and over says 6 rows instead: it stays in the cache then."""
 
 INT8_ROWS = 5
-"""The output head (49152 x 576), milliseconds in 8 bits and in bf16: 1 row 3.6 and 6.9, 4 rows 4.8
-and 7.2, 5 rows 7.0 and 7.5, 6 rows 7.2 and 4.7, 16 rows 11.8 and 5.7."""
+"""Of PyTorch's kernel. The output head (49152 x 576), milliseconds in 8 bits and in bf16: 1 row 1.9
+and 3.7, 4 rows 3.1 and 4.0, 5 rows 3.7 and 4.1, 6 rows 4.6 and 5.6 (another run: 5.7 and 5.1), 8
+rows 4.9 and 4.2, 16 rows 9.7 and 5.4."""
 
 _CHUNK = 1 << 20
 """Weights that are brought to 8 bits at a time."""
