@@ -3,8 +3,8 @@
 A linear layer keeps its weights in every form that some batch width runs fastest in. Where there
 is a native library (`engine/native`) its blocks are one of them, elsewhere those of PyTorch's
 integer kernels; `MOST_ROWS`, `INT4_ROWS` and `INT8_ROWS` say up to how many rows they win over
-bf16. Rotary positions turn adjacent pairs (2i, 2i+1) by complex multiplication, which is
-one kernel: loaders of checkpoints that pair (i, i + D/2) reorder the rows of their q and k weights
+bf16. Rotary positions turn adjacent pairs (2i, 2i+1) by complex multiplication, which is one
+kernel: loaders of checkpoints that pair (i, i + D/2) reorder the rows of their q and k weights
 once, which changes no attention score.
 """
 
