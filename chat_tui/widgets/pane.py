@@ -351,7 +351,10 @@ class Pane(LinesView):
             return Content("")
         style = VisualStyle.from_rich_style(Palette.of(self.app).marked)
         click = VisualStyle.from_meta({"@click": f"app.pick({self.index})"})
-        return Content(" ") + Content.styled(" pick ", style + click)
+        # Pressing makes the answer the current one, whose number is wider: what is pressed must not
+        # move before the button comes up.
+        wider = self.numbered and not self.has_class("-current")
+        return Content("   " if wider else " ") + Content.styled(" pick ", style + click)
 
     def _figures(self) -> Text:
         if not (self.tokens and self.figures):

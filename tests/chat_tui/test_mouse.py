@@ -55,6 +55,18 @@ async def test_an_answer_under_the_mouse_offers_to_be_picked() -> None:
         assert run.app.prompt.has_focus
 
 
+async def test_what_offers_it_stays_under_a_press() -> None:
+    async with running() as run:
+        await answered(run)
+        pane = run.app.grid.pane(1)
+        await run.pilot.hover(pane)
+        at = place_of(pane, " pick ")
+        await run.pilot.mouse_down(offset=at)
+        await run.settle()
+        assert run.app.chat.focused == 1
+        assert place_of(pane, " pick ") == at
+
+
 async def test_it_is_offered_where_only_clicks_are_told() -> None:
     async with running() as run:
         await answered(run)
