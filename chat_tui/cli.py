@@ -213,6 +213,7 @@ def chat(
     ] = False,
 ) -> None:
     if context.invoked_subcommand is not None:
+        gc.enable()
         return
     config: Config = context.obj
     config.check()
@@ -221,6 +222,7 @@ def chat(
         usual, samples = samples, None
     once = prompt is not None or as_json or not attended()
     if once:
+        gc.enable()
         # Several answers are for the screen: a script that does not ask for them wants one.
         usual = 1
         model = config.first(context, "model", model)
