@@ -83,7 +83,10 @@ class EagerDecoder:
 
     def begin(self, prompt: KVCache, logits: Tensor) -> None:
         self._logits = logits
-        self._cache = prompt if self.asked.num_samples == 1 else self._given_to_rows(prompt)
+        # A native step computes one row as it computes it among others, to the bit, where its keys
+        # are in the same places.
+        alone = self.asked.num_samples == 1 and not self.model.native
+        self._cache = prompt if alone else self._given_to_rows(prompt)
 
     def _given_to_rows(self, prompt: KVCache) -> Cache:
         """The prompt's KV state for all rows: shared on a CPU, where a copy costs more than it

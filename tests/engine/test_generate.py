@@ -31,6 +31,7 @@ class SilentModel:
     shape = Shape(1, 1, 1, 1, 1, 384, 8192)
     device = torch.device("cpu")
     dtype = torch.float32
+    native = None
 
     def __init__(self) -> None:
         self.batches: list[int] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine import scoring
+from engine import Engine, SamplingParams, scoring
 from engine.attention import attend
 from engine.kv_cache import KVCache, SharedPrefixCache, Spans
 from engine.models.base import Shape
@@ -250,6 +250,18 @@ def test_a_row_gets_the_same_bits_whatever_runs_beside_it(smollm2_path):
     for first, last in ((0, 1), (3, 5), (7, 10), (10, 17), (1, 20)):
         cache = SharedPrefixCache(prompt, last - first)
         assert torch.equal(model.forward(tokens[first:last], cache), together[first:last])
+
+
+def test_an_answer_has_the_same_scores_alone_and_among_others(smollm2_path):
+    engine = Engine(load(smollm2_path))
+    prompt = engine.loaded.tokenizer.encode("The three largest rivers of the world are")
+
+    def first_row(rows: int) -> list[tuple[int, float]]:
+        params = SamplingParams(max_tokens=40, seed=5, alternatives=2)
+        steps = engine.generate(prompt, rows, params, tools=False)
+        return [(step.tokens[0], step.scores[0].logprob) for step in steps if step.scores[0]]
+
+    assert first_row(1) == first_row(2) == first_row(5)
 
 
 @pytest.mark.parametrize("vocab", [1, 3, 50, 1000, 5003])
