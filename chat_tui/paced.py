@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from abc import abstractmethod
 from collections.abc import Iterable
 
 from textual.timer import Timer
@@ -35,9 +36,9 @@ class PacedApp(LookedApp):
         gc.freeze()
         gc.enable()
 
+    @abstractmethod
     def drain(self) -> None:
         """Take what the models have to say, and draw it."""
-        raise NotImplementedError
 
     def _tick(self) -> None:
         self.drain()
