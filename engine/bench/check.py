@@ -29,7 +29,7 @@ from engine.generate import Decoding, Engine, Step
 from engine.load import LoadedModel
 from engine.messages import SamplingParams, ToolCall
 from engine.models.base import Model, Shape
-from engine.models.nanochat import Config
+from engine.models.nanochat_variants import Config
 from engine.static_cache import SHORTEST
 from engine.tools import Example, ToolReader
 

@@ -11,7 +11,8 @@ import math
 
 from engine.attention import UNLIMITED, Window
 from engine.models.base import Model
-from engine.models.nanochat import NanochatModel, tensor_shapes
+from engine.models.nanochat import NanochatModel
+from engine.models.nanochat_variants import tensor_shapes
 
 
 def block_parameters(model: Model) -> int:

@@ -24,7 +24,7 @@ from torch import Tensor
 from engine.attention import flash_attn_with_kvcache
 from engine.flash import AttentionBackend, select
 from engine.messages import DEFAULT_TEMPERATURE, DEFAULT_TOP_K
-from engine.models.nanochat import VARIANTS, Config
+from engine.models.nanochat_variants import VARIANTS, Config
 
 VARIANT = VARIANTS["V0"]
 

@@ -22,7 +22,8 @@ from engine.bench.random_models import as_loaded, random_tensors
 from engine.bench.report import Goal, Report
 from engine.bench.suite import Suite
 from engine.errors import EngineError
-from engine.models.nanochat import VARIANTS, Config, NanochatModel
+from engine.models.nanochat import NanochatModel
+from engine.models.nanochat_variants import VARIANTS, Config
 
 D20 = Config(
     sequence_len=4096,

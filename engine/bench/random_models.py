@@ -16,7 +16,8 @@ from engine.load import LoadedModel, assembled
 from engine.models.base import Model, Shape
 from engine.models.layers import DenseLinear
 from engine.models.llama import Block, Llama, Weights
-from engine.models.nanochat import VARIANTS, Config, NanochatModel, tensor_shapes
+from engine.models.nanochat import NanochatModel
+from engine.models.nanochat_variants import VARIANTS, Config, tensor_shapes
 from engine.models.rope import Rope
 from engine.tokenizer import Tokenizer
 from engine.tools import NoTools, ToolDialect

@@ -27,7 +27,8 @@ from engine.loading.nanochat_identity import Identity, identify
 from engine.loading.nanochat_paths import locate, meta_path, source_of, tokenizer_path
 from engine.loading.torch_file import read_tensors
 from engine.memory import release_mapped, require_memory
-from engine.models.nanochat import NanochatModel, tensor_shapes
+from engine.models.nanochat import NanochatModel
+from engine.models.nanochat_variants import tensor_shapes
 
 COMPILED_PREFIX = "_orig_mod."
 """What torch.compile puts before every name."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.errors import EngineError, ModelFileError
-from engine.models.nanochat import BIGRAM_ROWS_PER_TOKEN, VARIANTS, Config, Variant
+from engine.models.nanochat_variants import BIGRAM_ROWS_PER_TOKEN, VARIANTS, Config, Variant
 
 Shapes = Mapping[str, tuple[int, ...]]
 

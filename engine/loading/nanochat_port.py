@@ -20,7 +20,8 @@ from engine.loading.nanochat import NanochatCheckpoint, check
 from engine.loading.nanochat_identity import identify
 from engine.loading.safetensors import DTYPES, SafeTensor, read_sharded
 from engine.memory import require_memory
-from engine.models.nanochat import VARIANTS, NanochatModel
+from engine.models.nanochat import NanochatModel
+from engine.models.nanochat_variants import VARIANTS
 
 _WHOLE = {
     "model.embed_tokens.weight": "transformer.wte.weight",

@@ -65,6 +65,9 @@ _LOADING = threading.Lock()
 
 
 def _found() -> Native | str:
+    """The compiled step, or why there is none."""
+    if os.environ.get("CHAT_TUI_NATIVE") == "0":
+        return "CHAT_TUI_NATIVE is 0"
     with _LOADING:
         return _loaded()
 
@@ -80,16 +83,12 @@ def _loaded() -> Native | str:
 def load() -> Native | None:
     """The compiled step; None where there is none, which `reason` explains. The first call may
     compile for some seconds."""
-    if os.environ.get("CHAT_TUI_NATIVE") == "0":
-        return None
     found = _found()
     return found if isinstance(found, Native) else None
 
 
 def reason() -> str:
     """Why `load` finds nothing, or ""."""
-    if os.environ.get("CHAT_TUI_NATIVE") == "0":
-        return "CHAT_TUI_NATIVE is 0"
     found = _found()
     return found if isinstance(found, str) else ""
 

@@ -60,13 +60,12 @@ typedef struct {
 
 static Survey survey(const float *x, int count, float top, float temperature, float chosen) {
     Survey found = {0, 0, 0};
-    const float scale = 1 / temperature;
     int i = 0;
     while (i + LANES <= count) {
         V weights = splat(0), weighted = splat(0);
         I larger = {0};
         for (int end = i + 64 * LANES; i < end && i + LANES <= count; i += LANES) {
-            V logits = load(x + i), y = (logits - top) * scale;
+            V logits = load(x + i), y = (logits - top) / temperature;
             y = pick(y < -87.0f, splat(-87.0f), y); /* also minus infinity */
             V e = exponential(y);
             weights += e;
@@ -78,7 +77,7 @@ static Survey survey(const float *x, int count, float top, float temperature, fl
         EACH(j, LANES) found.larger += larger[j];
     }
     for (; i < count; i++) {
-        double y = fmax((x[i] - top) * scale, -87), e = exp(y);
+        double y = fmax((x[i] - top) / temperature, -87), e = exp(y);
         found.weights += e;
         found.weighted += e * y;
         found.larger += x[i] > chosen;

@@ -44,23 +44,14 @@ def sample(
     row from its `kept` likeliest, which are at most `MOST`."""
     values, places = _largest(len(draws), max(kept))
     counts, scales = torch.tensor(kept), torch.tensor(temperatures, dtype=torch.float32)
-    uniform, ids = (
-        torch.tensor(draws, dtype=torch.float64),
-        torch.empty(len(draws), dtype=torch.int64),
-    )
+    uniform = torch.tensor(draws, dtype=torch.float64)
+    ids = torch.empty_like(counts)
     call = _call(logits, values, places)
     call.kept, call.temperatures = counts.data_ptr(), scales.data_ptr()
     call.draws, call.sampled = uniform.data_ptr(), ids.data_ptr()
     native.dll.read_logits(ctypes.byref(call))
     sampled: list[int] = ids.tolist()
     return sampled
-
-
-def topk(native: Native, logits: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """`logits.topk(most)` of float32 (B, vocab_size); of equal ones the first comes first."""
-    values, places = _largest(len(logits), most)
-    native.dll.read_logits(ctypes.byref(_call(logits, values, places)))
-    return values, places
 
 
 def measure(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.models.nanochat import VARIANTS, Config, tensor_shapes
+from engine.models.nanochat_variants import VARIANTS, Config, tensor_shapes
 
 
 def small_config(variant: str, **changes: Any) -> Config:

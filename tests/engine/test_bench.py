@@ -20,7 +20,8 @@ from engine.bench.suite import Chat, Generation, PrefillForEach, Suite, Timing, 
 from engine.errors import EngineError
 from engine.generate import Engine
 from engine.load import LoadedModel
-from engine.models.nanochat import VARIANTS, Config, NanochatModel, tensor_shapes
+from engine.models.nanochat import NanochatModel
+from engine.models.nanochat_variants import VARIANTS, Config, tensor_shapes
 from tests.engine.nanochat_noise import noise, small_config
 
 CPU = torch.device("cpu")

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from engine.kv_cache import Cache, KVCache, SharedPrefixCache
 from engine.loading.nanochat import load_checkpoint
-from engine.models.nanochat import VARIANTS, Config, NanochatModel
+from engine.models.nanochat import NanochatModel
+from engine.models.nanochat_variants import VARIANTS, Config
 from tests.engine.nanochat_noise import noise, small_config
 
 DATA = Path(__file__).parents[1] / "data" / "nanochat"

@@ -18,7 +18,7 @@ from engine.errors import EngineError, ModelFileError
 from engine.loading.nanochat import load_checkpoint
 from engine.loading.nanochat_identity import Identity, identify
 from engine.loading.nanochat_paths import locate, names, tokenizer_path
-from engine.models.nanochat import VARIANTS, tensor_shapes
+from engine.models.nanochat_variants import VARIANTS, tensor_shapes
 from tests.engine.nanochat_noise import meta_of, noise, small_config, write_checkpoint
 
 DATA = Path(__file__).parents[1] / "data" / "nanochat"

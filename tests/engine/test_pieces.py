@@ -14,7 +14,8 @@ import engine.models
 from engine.bench.random_models import random_llama
 from engine.models import pieces
 from engine.models.base import Shape
-from engine.models.nanochat import VARIANTS, NanochatModel
+from engine.models.nanochat import NanochatModel
+from engine.models.nanochat_variants import VARIANTS
 from engine.models.pieces import PLAIN, differing, fused, select
 from engine.static_cache import StaticCache
 from tests.engine.nanochat_noise import noise, small_config

@@ -19,7 +19,8 @@ from engine.errors import EngineError
 from engine.graphs import DecodeGraphs
 from engine.messages import ModelInfo
 from engine.models.base import Model, Shape
-from engine.models.nanochat import VARIANTS, NanochatModel
+from engine.models.nanochat import NanochatModel
+from engine.models.nanochat_variants import VARIANTS
 from engine.rows import RowState
 from engine.tokenizer import Tokenizer
 from tests.engine.nanochat_noise import noise, small_config
